@@ -1,0 +1,1 @@
+"""Frozen values, findings and errors: the vocabulary every other layer speaks. Imports nothing of the project."""
