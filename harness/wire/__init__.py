@@ -1,0 +1,1 @@
+"""Pure decoding of what servers send: SSE, chat chunks, Prometheus text, cache-service status. No clock, no I/O."""

@@ -1,0 +1,90 @@
+import pytest
+
+from harness.client.limits import ClientLimits, client_limited
+from harness.model.observation import (
+    ClientHealth,
+    Completed,
+    Observation,
+    Stamps,
+    StampSource,
+    StreamEvent,
+)
+
+MS = 1_000_000
+
+
+def row(source: StampSource = "kernel", *, merged: bool = False, **health: int) -> Observation:
+    reads = (1, 1) if merged else (1, 2)
+    events = tuple(
+        StreamEvent(index=index, at_ns=index, user_ns=index, read_index=read, kind="content", text="x")
+        for index, read in enumerate(reads)
+    )
+    return Observation(
+        replica="A",
+        url="",
+        http_status=200,
+        stamps=Stamps(start_ns=0, end_ns=1000 * MS),
+        stamp_source=source,
+        outcome=Completed(finish_reason="stop"),
+        usage=None,
+        content="xx",
+        reasoning="",
+        events=events,
+        health=ClientHealth(**health),
+    )
+
+
+@pytest.mark.parametrize("source", ["kernel", "callback", "httpx"])
+def test_a_quiet_client_limits_nothing(source: StampSource) -> None:
+    assert client_limited(row(source, loop_lag_max_ns=4 * MS, late_send_ns=MS, clock_step_ns=0, cpu_steal_ns=0)) is None
+
+
+@pytest.mark.parametrize("source", ["kernel", "callback", "httpx"])
+def test_a_late_send_limits_any_row(source: StampSource) -> None:
+    assert "late send: 3.0 ms" in (client_limited(row(source, late_send_ns=3 * MS)) or "")
+
+
+@pytest.mark.parametrize("source", ["callback", "httpx"])
+def test_loop_lag_limits_rows_that_the_loop_stamped(source: StampSource) -> None:
+    assert "loop lag: 6.0 ms" in (client_limited(row(source, loop_lag_max_ns=6 * MS)) or "")
+
+
+def test_loop_lag_alone_does_not_limit_kernel_stamps() -> None:
+    assert client_limited(row(loop_lag_max_ns=60 * MS, kernel_delay_first_content_ns=60 * MS)) is None
+
+
+def test_a_late_reader_that_found_the_first_tokens_merged_limits_kernel_stamps() -> None:
+    assert "merged" in (client_limited(row(merged=True, loop_lag_max_ns=6 * MS)) or "")
+    assert "merged" in (client_limited(row(merged=True, kernel_delay_first_content_ns=6 * MS)) or "")
+
+
+def test_tokens_that_the_server_sent_together_do_not_limit_a_prompt_reader() -> None:
+    assert client_limited(row(merged=True, loop_lag_max_ns=MS)) is None
+
+
+def test_a_collector_pause_limits_rows_that_the_loop_stamped() -> None:
+    assert "garbage" in (client_limited(row("callback", gc_pause_ns=6 * MS)) or "")
+    assert client_limited(row("kernel", gc_pause_ns=6 * MS)) is None
+
+
+def test_a_clock_step_limits_kernel_stamps_only() -> None:
+    assert "clock step" in (client_limited(row(clock_step_ns=-200_000)) or "")
+    assert client_limited(row("callback", clock_step_ns=-200_000)) is None
+
+
+def test_steal_is_judged_as_a_share_of_all_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    assert "steal: 10.0%" in (client_limited(row(cpu_steal_ns=200 * MS)) or "")
+    assert client_limited(row(cpu_steal_ns=90 * MS)) is None
+
+
+def test_a_tick_or_two_of_steal_in_a_short_request_says_nothing() -> None:
+    assert client_limited(row(cpu_steal_ns=20 * MS), ClientLimits(steal_share=0.0001)) is None
+
+
+def test_what_was_not_measured_limits_nothing() -> None:
+    assert client_limited(row("callback")) is None
+
+
+def test_thresholds_can_be_set() -> None:
+    assert client_limited(row(late_send_ns=MS), ClientLimits(late_send_ns=0)) is not None
