@@ -12,7 +12,8 @@ from __future__ import annotations
 import resource
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -58,15 +59,39 @@ class ParsedWhenAsked(Mapping[str, Mapping[str, Any]]):
         return len(self._values)
 
 
+class DecodeAhead:
+    """Decodes the Parquet bytes of blocks in one thread, a few blocks ahead of who asks; Arrow releases the GIL."""
+
+    AHEAD = 32
+
+    def __init__(self) -> None:
+        self.stored: list[bytes] = []
+        self._waiting: dict[int, Future[pa.Table]] = {}
+        self._pool = ThreadPoolExecutor(max_workers=1)
+
+    def __call__(self, index: int) -> pa.Table:
+        for ahead in range(index, min(index + self.AHEAD, len(self.stored))):
+            if ahead not in self._waiting:
+                self._waiting[ahead] = self._pool.submit(self._decode, ahead)
+        return self._waiting.pop(index).result()
+
+    def _decode(self, index: int) -> pa.Table:
+        return pq.ParquetFile(pa.BufferReader(self.stored[index])).read(use_threads=False)
+
+
 class ReadWhenAsked:
     """A stored block whose rows are decoded on access and not kept: the attributes of `StoredBlock`."""
 
     counters = chunks = None
     manifest_sha256 = ""
-    decode_s = 0.0
 
     def __init__(
-        self, planned: PlannedBlock, manifest: Mapping[str, Any], rows: bytes, warmups: pa.Table, payloads: bytes
+        self,
+        planned: PlannedBlock,
+        manifest: Mapping[str, Any],
+        rows: Callable[[int], pa.Table],
+        warmups: pa.Table,
+        payloads: bytes,
     ) -> None:
         self.position, self.arm, self.plays, self.pair = planned.position, planned.arm, planned.plays, planned.pair
         self.path = f"blocks/{planned.position:02d}-{planned.arm}"
@@ -78,10 +103,7 @@ class ReadWhenAsked:
 
     @property
     def requests(self) -> pa.Table:
-        began = time.perf_counter()
-        table = pq.ParquetFile(pa.BufferReader(self._rows)).read(use_threads=False)
-        ReadWhenAsked.decode_s += time.perf_counter() - began
-        return table
+        return self._rows(self.position - 1)
 
 
 def peak_gib() -> float:
@@ -97,17 +119,17 @@ def make(blocks: int) -> StoredRun:
     columns = list(dict.fromkeys((*IDENTITY, *AUDIT_COLUMNS, *METRIC_COLUMNS, *OUTPUT_COLUMNS)))
     template = orjson.dumps(dict(base.blocks[0].payloads))
     shas = {key: row["sha256"] for key, row in base.blocks[0].payloads.items()}
-    out = []
+    out, reader = [], DecodeAhead()
     for planned in plan.blocks:
         model = base.blocks[(planned.position - 1) % 4]
-        rows = as_parquet(relabel(model.requests.select(columns), planned.position, planned.pair, shas))
+        reader.stored.append(as_parquet(relabel(model.requests.select(columns), planned.position, planned.pair, shas)))
         manifest = dict(model.manifest) | {
             "pair": planned.pair,
             "position": planned.position,
             "declaration_digest": declared.digest,
         }
         manifest.pop("files")
-        out.append(ReadWhenAsked(planned, manifest, rows, model.warmups.slice(0, 0).select(["key"]), template))
+        out.append(ReadWhenAsked(planned, manifest, reader, model.warmups.slice(0, 0).select(["key"]), template))
     slim = replace(plan, blocks=tuple(replace(b, warmups=()) for b in plan.blocks), payloads=())
     return replace(base, screening=declared, plan=slim, blocks=tuple(out), header={"host": {}})
 
@@ -148,7 +170,6 @@ def main() -> None:
         f"verdict {verdict.status}: {rows}; {len(result.table.effects)} cells",
         *(f"   {found.rule} {found.subject} {found.detail}" for found in verdict.findings[:3]),
         f"audit and summary: {wall:.1f} s wall, {used:.1f} s CPU (reference: {TARGET_S:.0f} s)",
-        f"   of which decoding Parquet: {ReadWhenAsked.decode_s:.1f} s wall",
         f"peak memory {peak_gib():.2f} GiB, input included (reference: {TARGET_GIB:.0f} GiB)",
     )
     print("\n".join(lines))  # noqa: T201 - a benchmark prints

@@ -19,7 +19,7 @@ from harness.model.planned import PlannedPayload
 
 REFERENCE = ReferenceTokenizer(Path(__file__).parents[2] / "fixtures/tokenizers/sim")
 FAST = FastTokenizer(REFERENCE)
-FILLER = Filler(FAST, "marker")
+FILLER = Filler(FAST, "marker", 7)
 
 few_tokens = st.lists(st.integers(0, 2), max_size=12)
 heads = st.dictionaries(

@@ -1,0 +1,59 @@
+"""Everything a report shows, computed in one pass over the rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from harness.analysis.answer import answer
+from harness.analysis.audit import audit
+from harness.analysis.drift import Drift, drift
+from harness.analysis.effects import Gathering, Measured, effects, measure
+from harness.analysis.grid import Layout
+from harness.analysis.outputs import OutputCount, OutputSummary, output_summary
+from harness.analysis.published import Published, beside_published
+
+if TYPE_CHECKING:
+    from harness.analysis.cells import EffectTable
+    from harness.model.findings import Verdict
+    from harness.model.stored import StoredRun
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Effects:
+    """All results of one screening."""
+
+    table: EffectTable
+    drift: tuple[Drift, ...]
+    outputs: OutputSummary
+    published: Published | None
+    """None where the run has none of the published cells."""
+    answer: str
+
+
+def analyse(run: StoredRun, verdict: Verdict, *, floors: Mapping[str, Any] | None = None) -> Effects:
+    """Effects, drift, output checks, published comparison and the answer. `floors`: kept A/A noise floors, if any."""
+    return _conclude(run, verdict, measure(run, verdict), output_summary(run), floors)
+
+
+def examine(run: StoredRun, *, floors: Mapping[str, Any] | None = None) -> tuple[Verdict, Effects]:
+    """`audit` and `analyse` in one pass over the rows: for large folders, whose blocks may be read when asked for."""
+    layout = Layout(run.plan)
+    gathering, count = Gathering(layout), OutputCount(run, layout)
+    verdict = audit(run, layout=layout, also=(gathering, count))
+    return verdict, _conclude(run, verdict, gathering.finish(verdict), count.finish(), floors)
+
+
+def _conclude(
+    run: StoredRun, verdict: Verdict, measured: Measured, outputs: OutputSummary, floors: Mapping[str, Any] | None
+) -> Effects:
+    table = effects(run, verdict, measured=measured, floors=floors)
+    published = beside_published(table, run.screening.workloads)
+    return Effects(
+        table=table,
+        drift=drift(run, verdict, measured=measured),
+        outputs=outputs,
+        published=published if published.compared else None,
+        answer=answer(table, verdict),
+    )
