@@ -9,12 +9,16 @@ from harness.model.screening import Arm, EngineSpec, ReplicaSpec, ServiceSpec
 
 
 def replica(engine: EngineSpec, _replica: ReplicaSpec, arm: Arm) -> Command:
-    """A simulated replica; what expectations are computed from is handed over, so that it is declared only once."""
+    """A simulated replica; what expectations are computed from is handed over, so that it is declared only once.
+
+    Replicas share token ids through a folder: else the receiver of a cross request would tokenise a prompt of 128k
+    tokens (about 50 ms) inside a deadline that a small time scale makes shorter than that.
+    """
     settings, _ = _settings(engine)
     declared = {**settings, "block_size": engine.block_size, "external_queries_count": engine.external_queries}
     argv = (
         sys.executable, "-m", "harness.sim", "replica", "--host", "{host}", "--port", "{port}",
-        "--model", "{model}", "--tokenizer", "{tokenizer}",
+        "--model", "{model}", "--tokenizer", "{tokenizer}", "--token-memo", "{root}/.cache/sim-tokens",
         "--settings", compact_json(declared), *arm.args,
     )  # fmt: skip
     return Command(argv=argv)

@@ -1,0 +1,74 @@
+"""Progress of a validation: a live line on a terminal, one line a layer where standard error is piped."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from types import TracebackType
+from typing import Self
+
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.text import Text
+
+from harness.cli.output import err
+from harness.engines.events import LaunchEvent
+from harness.probes.results import LayerName, LayerResult
+from harness.probes.service_plan import FULL, SHORT
+from harness.wiring.validation import ValidateOptions
+
+_MARK = {"passed": "ok", "failed": "FAILED", "not_validated": "not validated"}
+
+
+class LayerWatch:
+    """Listens to a validation; use as a context manager around it."""
+
+    def __init__(self, *, quiet: bool) -> None:
+        self._console = err()
+        self._quiet = quiet
+        self._live = not quiet and self._console.is_terminal
+        self._bar = Progress(
+            TextColumn("{task.description}"), BarColumn(bar_width=24), MofNCompleteColumn(),
+            console=self._console, auto_refresh=False, transient=True,
+        )  # fmt: skip
+        self._task = self._bar.add_task("starting", total=None)
+
+    def __enter__(self) -> Self:
+        if self._live:
+            self._bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._live:
+            self._bar.stop()
+
+    def options(self, short: bool, layers: Collection[LayerName], pool_gib: float | None) -> ValidateOptions:
+        """Options that report here."""
+        return ValidateOptions(
+            composition=SHORT if short else FULL,
+            layers=layers,
+            pool_gib=pool_gib,
+            on_layer=self.layer,
+            on_step=self.step,
+            on_event=self.event,
+        )
+
+    def layer(self, name: LayerName, result: LayerResult | None) -> None:
+        """A layer begins, or has ended."""
+        if result is None:
+            self._show(name, 0, 0)
+        elif not self._quiet:
+            seconds = "" if result.seconds is None else f" ({result.seconds:.1f} s)"
+            self._console.print(Text(f"{name}: {_MARK[result.status]}{seconds}  {result.summary}"))
+
+    def step(self, words: str, done: int, total: int) -> None:
+        """A step within a layer."""
+        self._show(words, done, total)
+
+    def event(self, event: LaunchEvent) -> None:
+        """A step of starting or stopping a process."""
+        self._show(f"{event.process}: {event.phase.replace('_', ' ')} {event.seconds:.0f} s", 0, 0)
+
+    def _show(self, words: str, done: int, total: int) -> None:
+        if self._live:
+            self._bar.update(self._task, description=words, completed=done, total=total or None, refresh=True)

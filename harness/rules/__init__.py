@@ -1,0 +1,1 @@
+"""Expectations, invariants, answer verdicts and their cost: pure; the runner applies them at once, the audit again."""

@@ -1,0 +1,119 @@
+"""What is done with a finished folder: read, audit, report; and two loose blocks as a pair."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from harness import config
+from harness.analysis import Effects, analyse, audit, floors_of, merge
+from harness.model.errors import ConfigError, ExitCode, Issue
+from harness.plan import schedule
+from harness.store import durable, read_run
+
+if TYPE_CHECKING:
+    from harness.model.findings import Verdict
+    from harness.model.planned import Plan
+    from harness.model.screening import Screening
+    from harness.model.stored import StoredRun
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    """A folder with its verdict."""
+
+    run: StoredRun
+    verdict: Verdict
+
+    @property
+    def exit_code(self) -> ExitCode:
+        """0 where the verdict is valid, else 1."""
+        return ExitCode.OK if self.verdict.status == "valid" else ExitCode.FINDINGS
+
+    def as_json(self) -> dict[str, Any]:
+        """audit.json: the verdict and every finding."""
+        return {"folder": self.run.path, "run": self.run.run, **asdict(self.verdict)}
+
+
+def rebuild(declaration: bytes) -> tuple[Screening, Plan]:
+    """The screening and its plan, from a folder's stored declaration."""
+    screening = config.from_json(declaration)
+    return screening, schedule(screening)
+
+
+def read_folder(path: Path, *, chunks: bool = True) -> StoredRun:
+    """Everything a results folder holds."""
+    return read_run(path, rebuild, chunks=chunks)
+
+
+def judge(run: StoredRun) -> Judged:
+    """Audit what was read."""
+    return Judged(run=run, verdict=audit(run))
+
+
+def pair_loose(first: Path, second: Path) -> StoredRun:
+    """Two loose blocks of equal declaration and fixtures as one run; ConfigError where they cannot be a pair."""
+    runs = [read_folder(path) for path in (first, second)]
+    blocks = [block for run in runs for block in run.blocks]
+    problems = []
+    if any(len(run.blocks) != 1 for run in runs):
+        problems.append("each folder must hold exactly one block")
+    if runs[0].screening.digest != runs[1].screening.digest:
+        problems.append("their declarations differ")
+    if len({block.arm for block in blocks}) != len(blocks):
+        problems.append(f"both are arm {blocks[0].arm}")
+    if len({block.pair for block in blocks}) > 1:
+        problems.append("they belong to different pairs, so their fixtures differ")
+    if problems:
+        issues = [Issue(path="audit", message=problem) for problem in problems]
+        raise ConfigError(f"{first} and {second}", issues)
+    ordered = tuple(sorted(blocks, key=lambda block: block.position))
+    plan = runs[0].plan
+    log = [entry for run in runs for entry in run.header["blocks"]]
+    return replace(
+        runs[0],
+        run=f"{runs[0].run}+{runs[1].run}",
+        plan=replace(plan, blocks=tuple(block for block in plan.blocks if block.pair == ordered[0].pair)),
+        header={**runs[0].header, "blocks": log},
+        blocks=ordered,
+        file_findings=(*runs[0].file_findings, *runs[1].file_findings),
+    )
+
+
+def keep_verdict(judged: Judged, folder: Path) -> None:
+    """Write audit.json."""
+    durable.write_whole(folder / "audit.json", durable.to_json(judged.as_json()))
+
+
+def analyse_with_floors(judged: Judged, floors: Path) -> Effects:
+    """Effects beside the kept A/A noise floors; a valid A/A run adds its own to them first."""
+    kept = orjson.loads(floors.read_bytes()) if floors.is_file() else {}
+    effects = analyse(judged.run, judged.verdict, floors=kept)
+    if judged.run.plan.aa and judged.verdict.status == "valid":
+        kept = merge(kept, floors_of(judged.run, effects.table))
+        durable.write_whole(floors, durable.to_json(kept))
+        effects = analyse(judged.run, judged.verdict, floors=kept)
+    return effects
+
+
+def report_on(judged: Judged, folder: Path, floors: Path) -> tuple[Path, Effects]:
+    """audit.json, summary.json and report.html in the folder; returns the report's path and the effects."""
+    from harness.report.flat import effect_rows  # noqa: PLC0415 - plotting takes a second to import
+    from harness.report.page import write_report  # noqa: PLC0415 - the same
+
+    effects = analyse_with_floors(judged, floors)
+    keep_verdict(judged, folder)
+    summary = {
+        "run": judged.run.run,
+        "verdict": judged.verdict.status,
+        "answer": effects.answer,
+        "rows": judged.verdict.rows,
+        "paired": judged.verdict.paired,
+        "excluded": judged.verdict.excluded,
+        "effects": effect_rows(effects.table),
+    }
+    durable.write_whole(folder / "summary.json", durable.to_json(summary))
+    return write_report(judged.run, judged.verdict, effects, folder / "report.html"), effects
