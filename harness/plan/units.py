@@ -79,7 +79,6 @@ def warmup_units(screening: Screening, pair: int) -> tuple[Unit, ...]:
 
 def requests(screening: Screening, pair: int, units: tuple[Unit, ...], first_seq: int) -> tuple[PlannedRequest, ...]:
     """The planned requests of the units, in order; `first_seq` numbers the first of them."""
-    names = [replica.name for replica in screening.engine.replicas]
     sent_to: dict[tuple[str, int], dict[str, None]] = {}
     sent: dict[str, dict[str, None]] = {}
     result: list[PlannedRequest] = []
@@ -88,36 +87,41 @@ def requests(screening: Screening, pair: int, units: tuple[Unit, ...], first_seq
             payload = send.payload
             here = sent_to.setdefault((payload.namespace, send.replica), {})
             anywhere = sent.setdefault(payload.namespace, {})
-            result.append(
-                PlannedRequest(
-                    key=f"{unit.name}/{send.step}",
-                    seq=first_seq + len(result),
-                    pair=pair,
-                    workload=unit.workload,
-                    unit=unit.name,
-                    step=send.step,
-                    role=send.role,
-                    turn=payload.turn,
-                    size=unit.size.label,
-                    nominal_tokens=unit.size.tokens,
-                    placement=unit.placement,
-                    window=unit.window,
-                    session=send.session,
-                    replica=names[send.replica],
-                    payload_id=payload.payload_id,
-                    after_same_replica=tuple(here),
-                    after_any_replica=tuple(anywhere),
-                    max_tokens=payload.max_tokens,
-                    forced_tokens=payload.forced_tokens,
-                    check=_check(screening, payload),
-                    answer_in_history=payload.answer_in_history,
-                    time_scale=unit.size.time_scale,
-                    warmup=unit.workload == "warmup",
-                )
-            )
+            request = _request(screening, pair, unit, send, first_seq + len(result))
+            result.append(replace(request, after_same_replica=tuple(here), after_any_replica=tuple(anywhere)))
             here[payload.payload_id] = None
             anywhere[payload.payload_id] = None
     return tuple(result)
+
+
+def _request(screening: Screening, pair: int, unit: Unit, send: Send, seq: int) -> PlannedRequest:
+    """The request of one send, as if nothing had been sent before."""
+    payload = send.payload
+    return PlannedRequest(
+        key=f"{unit.name}/{send.step}",
+        seq=seq,
+        pair=pair,
+        workload=unit.workload,
+        unit=unit.name,
+        step=send.step,
+        role=send.role,
+        turn=payload.turn,
+        size=unit.size.label,
+        nominal_tokens=unit.size.tokens,
+        placement=unit.placement,
+        window=unit.window,
+        session=send.session,
+        replica=screening.engine.replicas[send.replica].name,
+        payload_id=payload.payload_id,
+        after_same_replica=(),
+        after_any_replica=(),
+        max_tokens=payload.max_tokens,
+        forced_tokens=payload.forced_tokens,
+        check=_check(screening, payload),
+        answer_in_history=payload.answer_in_history,
+        time_scale=unit.size.time_scale,
+        warmup=unit.workload == "warmup",
+    )
 
 
 def payloads(units: tuple[Unit, ...]) -> tuple[PlannedPayload, ...]:
