@@ -16,6 +16,7 @@ import threading
 import time
 from typing import Protocol
 
+from harness.client import priority
 from harness.client.cutting import Cutter
 
 SO_TIMESTAMPNS = 35
@@ -90,6 +91,7 @@ class SocketReader:
         os.eventfd_write(self._wake, 1)
 
     def _run(self) -> None:
+        priority.realtime(priority.READER)
         while not self._stopping:
             for fd, _ in self._epoll.poll():
                 if fd == self._wake:

@@ -1,7 +1,8 @@
 """What the client itself does to a measurement, watched while requests are in flight.
 
-A window is open while at least one request is: the garbage collector is frozen and disabled, a cheap probe measures
-how late the event loop runs its timers, and the kernel's steal time is read before and after.
+A window is open while at least one request is: the garbage collector is frozen and disabled, the event loop's thread
+has real-time priority where that is allowed, a cheap probe measures how late the event loop runs its timers, and the
+kernel's steal time is read before and after.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Literal
+
+from harness.client import priority
 
 _PROBE_S = 0.002
 _NOTABLE_NS = 1_000_000
@@ -37,6 +40,7 @@ class Window:
         self._lags: deque[tuple[int, int]] = deque(maxlen=_KEPT)
         self._pauses: deque[tuple[int, int]] = deque(maxlen=_KEPT)
         self._pause_start_ns = 0
+        self._raised = False
 
     @property
     def frozen(self) -> bool:
@@ -81,6 +85,7 @@ class Window:
             if self._thaw:
                 gc.freeze()
         gc.callbacks.append(self._on_gc)
+        self._raised = priority.realtime(priority.LOOP)
         self._schedule(asyncio.get_running_loop())
 
     def _stop(self) -> None:
@@ -88,6 +93,8 @@ class Window:
             self._timer.cancel()
             self._timer = None
         gc.callbacks.remove(self._on_gc)
+        if self._raised:
+            priority.ordinary()
         if self._freeze_gc:
             if self._thaw:
                 gc.unfreeze()

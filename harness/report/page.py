@@ -24,6 +24,7 @@ from harness.report.exclusions import archived, finding_groups
 from harness.report.numbers import plural
 from harness.report.provenance import arm_fields, block_facts, header_facts, simulated, unvalidated
 from harness.report.sections import sections
+from harness.report.validated import validations
 from harness.report.verdicts import WORDS, stamp_sentence, verdict_sentence
 from harness.report.words import applied_checks, arm_names, order_label, time_scales
 
@@ -119,6 +120,7 @@ def _context(run: StoredRun, verdict: Verdict, drill: Drilldown) -> dict[str, An
         "block_names": [f"{block.position} {block.arm}" for block in run.blocks[:BLOCKS_SHOWN]],
         "header_facts": header_facts(run),
         "applied_checks": applied_checks(run.screening),
+        "validations": validations(run),
     }
 
 
@@ -169,6 +171,7 @@ def _contents(context: Mapping[str, Any]) -> Sequence[tuple[str, str]]:
         ("drift", "Drift", context["drift"]),
         ("published", "Published", context["published"]),
         ("outputs", "Output checks", True),
+        ("validation", "Validation", context["validations"]),
         ("findings", "Findings", True),
         ("requests", "Requests", True),
         ("configuration", "Configuration", True),

@@ -68,8 +68,8 @@ def block_facts(run: StoredRun, section: str, *, shown: int) -> tuple[Fact, ...]
 
 
 def header_facts(run: StoredRun) -> tuple[tuple[str, str], ...]:
-    """run.json, flattened, without the log of block manifests (which the audit checks)."""
-    shown = {key: value for key, value in run.header.items() if key not in {"blocks", "block_log"}}
+    """run.json, flattened, without the log of block manifests (the audit's) and the validation (its own section)."""
+    shown = {key: value for key, value in run.header.items() if key not in {"blocks", "block_log", "validation"}}
     return tuple(flatten(shown))
 
 

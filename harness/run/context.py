@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, kw_only=True)
 class Pace:
-    """Counts requests over the whole run and estimates what is left from the mean so far."""
+    """Counts requests over the whole run and estimates what is left: mean request × requests, mean start × starts."""
 
     clock: Clock
     total: int
@@ -29,11 +29,14 @@ class Pace:
     on_progress: OnProgress = ignore
     done: int = 0
     began_ns: int | None = None
+    starting_ns: int = 0
+    """Time spent in starts so far, which no request is charged with."""
+    starts: int = 0
+    _start_ns: int | None = None
 
     def report(self, block: PlannedBlock, phase: Phase, key: str | None = None, **more: object) -> None:
         """Tell the listener; call it between measured windows only."""
-        if self.began_ns is None:
-            self.began_ns = self.clock.now_ns()
+        self._account(phase)
         self.on_progress(
             Progress(
                 block=block.position,
@@ -43,16 +46,28 @@ class Pace:
                 key=key,
                 done=self.done,
                 total=self.total,
-                left_s=self._left_s(),
+                left_s=self._left_s(block),
                 **more,  # type: ignore[arg-type]  # hit_state and ttft_ns, as Progress declares them
             )
         )
 
-    def _left_s(self) -> float | None:
-        if not self.done or self.began_ns is None:
+    def _account(self, phase: Phase) -> None:
+        now = self.clock.now_ns()
+        self.began_ns = now if self.began_ns is None else self.began_ns
+        if phase == "start":
+            self._start_ns = now
+        elif self._start_ns is not None:
+            self.starting_ns += now - self._start_ns
+            self.starts += 1
+            self._start_ns = None
+
+    def _left_s(self, block: PlannedBlock) -> float | None:
+        if not self.done or not self.starts or self.began_ns is None:
             return None
-        elapsed = (self.clock.now_ns() - self.began_ns) / 1e9
-        return elapsed / self.done * max(0, self.total - self.done)
+        left = self.total - self.done
+        spent = self.clock.now_ns() - self.began_ns - self.starting_ns
+        coming = self.starting_ns / self.starts * (self.blocks - block.position) if left else 0
+        return (spent / self.done * left + coming) / 1e9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

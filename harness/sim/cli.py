@@ -51,6 +51,9 @@ def parser() -> argparse.ArgumentParser:
     tier.add_argument(
         "--native-offload-tokens", type=int, default=0, metavar="N", help="tokens of an offload tier of its own"
     )
+    replica.add_argument(
+        "--no-realtime", dest="realtime", action="store_false", help="do not ask for real-time scheduling"
+    )
     replica.add_argument("--stamps", type=Path, metavar="FILE", help="write when each event was sent, as JSON lines")
     emitter = server("emitter", "pre-rendered streams at exact times, for client benchmarks")
     emitter.add_argument("--stamps", type=Path, metavar="FILE", help="write when each event was sent, as JSON lines")

@@ -28,8 +28,6 @@ from harness.store.writer import FILES, MANIFEST, REASON
 FIX = "fix.txt"
 """Where somebody may note, in an excluded block's folder, what was done about its cause."""
 
-_NOTES = frozenset({"run.gap_exceeded"})
-
 Rebuild = Callable[[bytes], tuple[Screening, Plan]]
 """Canonical declaration → the screening and its plan: handed in, so that the store needs neither config nor plan."""
 
@@ -101,7 +99,6 @@ def _read_block(position: int, arm: str, path: Path, *, chunks: bool) -> tuple[S
     if fault:
         return None, [_found("audit.no_manifest", name, f"block {name}: {MANIFEST}: {fault}", position)]
     raw, findings = _verify(path, manifest, position)
-    findings.extend(_notes(manifest, position))
     tables: dict[str, pa.Table] = {}
     for stem in FILES if chunks else ("requests", "warmups"):
         tables[stem], wrong = _table(raw.get(f"{stem}.parquet"), FILES[stem])
@@ -121,16 +118,6 @@ def _read_block(position: int, arm: str, path: Path, *, chunks: bool) -> tuple[S
         payloads=StoredPayloads(path / "payloads.json"),
     )
     return block, findings
-
-
-def _notes(manifest: Mapping[str, Any], position: int) -> list[Finding]:
-    """What the runner noted about the block as a whole and no row can show again."""
-    noted = manifest.get("findings")
-    return [
-        _found(note["rule"], str(note.get("subject")), str(note.get("detail")), position)
-        for note in (noted if isinstance(noted, list) else ())
-        if isinstance(note, dict) and note.get("rule") in _NOTES
-    ]
 
 
 def _files(manifest: Mapping[str, Any]) -> dict[str, dict[str, Any]]:

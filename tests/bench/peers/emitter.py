@@ -140,6 +140,8 @@ class Emitter:
     def __init__(self) -> None:
         self.listener = socket.create_server(("127.0.0.1", 0), backlog=1024)
         self.listener.setblocking(False)
+        # accepted sockets inherit it, and as long as one socket has it the kernel stamps every packet
+        self.listener.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
         self._epoll = select.epoll()
         self._sockets: dict[int, socket.socket] = {}
         self._partial: dict[int, tuple[bytes, int, bool]] = {}
@@ -175,7 +177,6 @@ class Emitter:
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4_194_304)
-        sock.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
         self._sockets[sock.fileno()] = sock
         self._epoll.register(sock.fileno(), select.EPOLLIN)
         self._readable(sock)

@@ -8,7 +8,6 @@ time slice of 100 ms. Where the rights are missing both run as they are, and the
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import queue
 import shutil
@@ -16,12 +15,12 @@ import subprocess
 import sys
 import threading
 import time
-import urllib.request
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import httpx
 import psutil
 
 from tests.bench.peers.environments import ROOT, plain
@@ -94,10 +93,9 @@ class EmitterProcess:
 
     def ask(self, path: str, told: dict[str, Any] | None = None) -> Any:
         """GET, or POST where there is something to tell."""
-        data = None if told is None else json.dumps(told).encode()
-        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        with opener.open(urllib.request.Request(self.url + path, data=data), timeout=120) as answer:
-            return json.loads(answer.read())
+        with httpx.Client(trust_env=False, timeout=120) as http:
+            answer = http.get(self.url + path) if told is None else http.post(self.url + path, json=told)
+        return answer.json()
 
     def close(self) -> None:
         """End it."""

@@ -1,7 +1,7 @@
 """The clients under comparison: how each is started on one load, and where it writes what it measured per request.
 
 Every tool gets one worker, the same number of streams in a closed loop, prompts of about 64 words, streamed chat
-completions, and the project's word tokenizer where it wants one. How many tokens come, and how fast, the emitter decides.
+completions, and the project's word tokenizer where it wants one. The emitter decides how many tokens come, and when.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ def guidellm() -> Tool:
 
     def start(load: Load) -> list[str]:
         output = load.folder / "guidellm.json"
-        words = f"prompt_tokens={PROMPT_WORDS},output_tokens={load.tokens},samples={load.requests}"
+        words = f"prompt_tokens={PROMPT_WORDS},output_tokens={load.tokens}"
         return [
             *(home.script("guidellm"), "run", "--disable-console-interactive"),
             *("--backend", f"kind=openai_http,target={load.url},model=sim,request_format=/v1/chat/completions"),
@@ -146,9 +146,7 @@ def guidellm() -> Tool:
 
     def records(load: Load, offset: int) -> list[Record]:
         told = json.loads((load.folder / "guidellm.json").read_text())
-        return [
-            _guidellm_record(one, offset) for run in told["benchmarks"] for one in run["requests"]["successful"]
-        ]
+        return [_guidellm_record(one, offset) for run in told["benchmarks"] for one in run["requests"]["successful"]]
 
     return Tool(
         name="guidellm",

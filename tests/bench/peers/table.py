@@ -1,0 +1,184 @@
+"""The table of one or more runs as Markdown, with the machine it was made on. Ratios first: figures ÷ this client's."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+BASE = "kvabba, connections kept"
+"""The row all others are divided by: the peers keep their connections too."""
+HALF, TWICE = 0.5, 2.0
+
+
+def machine() -> dict[str, Any]:
+    """CPU, kernel, Python; nothing that names the machine."""
+    info = Path("/proc/cpuinfo").read_text()
+    fields = dict(line.split(":", 1) for line in info.split("\n\n", 1)[0].splitlines() if ":" in line)
+    fields = {name.strip(): value.strip() for name, value in fields.items()}
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    return {
+        "cpu": fields.get("model name", platform.machine()),
+        "cores": os.cpu_count(),
+        "virtual": "hypervisor" in fields.get("flags", "").split(),
+        "memory_gib": round(memory),
+        "kernel": platform.release().split("-")[0],
+        "system": platform.system(),
+        "python": platform.python_version(),
+    }
+
+
+def machine_line(told: dict[str, Any]) -> str:
+    kind = "virtual machine, " if told["virtual"] else ""
+    return (
+        f"{kind}{told['cores']} cores of {told['cpu']}, {told['memory_gib']} GiB, {told['system']} {told['kernel']}, "
+        f"Python {told['python']}"
+    )
+
+
+def number(value: float | None) -> str:
+    """Three significant digits where small, none after the point where large."""
+    if value is None:
+        return "–"
+    if abs(value) >= 1000:
+        return f"{value:,.0f}"
+    return f"{value:.0f}" if abs(value) >= 100 else f"{value:.1f}"
+
+
+def ratio(value: float | None, base: float | None) -> str:
+    if value is None or not base:
+        return "–"
+    return f"{value / base:.1f}×" if value / base < 100 else f"{value / base:,.0f}×"
+
+
+def figure(row: dict[str, Any], load: str, kind: str, part: str) -> float | None:
+    """One figure of a row, e.g. ("64", "ttft", "p99"); None where the row has none."""
+    phases = (row.get("loads") or {}).get(load)
+    spread = phases[0][kind] if phases else None
+    return None if spread is None else float(spread[part])
+
+
+def both(value: float | None, base: float | None) -> str:
+    """A figure, and how often it holds the base's."""
+    return "–" if value is None else f"{number(value)} ({ratio(value, base)})"
+
+
+def run_table(run: dict[str, Any]) -> str:
+    """One run."""
+    rows = {row["tool"]: row for row in run["rows"]}
+    base = rows.get(BASE, {})
+    lines = [
+        "| client | TTFT error µs, 1: median | p99 | 64: median | p99 | CPU µs an event | events/s | ended by |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for row in run["rows"]:
+        if row.get("reason"):
+            lines.append(f"| {label(row)} | {row['reason']} | | | | | | |")
+            continue
+        cells = [
+            both(figure(row, load, "ttft", part), figure(base, load, "ttft", part))
+            for load in ("1", "64")
+            for part in ("median", "p99")
+        ]
+        cells += [both(cpu_of(row), cpu_of(base)), *sustained_cells(row, base)]
+        lines.append(f"| {label(row)} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def label(row: dict[str, Any]) -> str:
+    return row["tool"] if row["version"] == "this tree" else f"{row['tool']} {row['version']}"
+
+
+def cpu_of(row: dict[str, Any]) -> float | None:
+    phases = (row.get("loads") or {}).get("64")
+    return phases[0]["cpu_us_per_event"] if phases else None
+
+
+def sustained_cells(row: dict[str, Any], base: dict[str, Any]) -> list[str]:
+    told = row.get("sustained")
+    if told is None:
+        return ["–", ""]
+    ours = (base.get("sustained") or {}).get("events_per_s")
+    value = told["events_per_s"]
+    more = "≥ " if told["at_least"] else ""
+    shown = "below the ladder" if value is None else f"{more}{number(value)} ({ratio(value, ours)})"
+    return [shown, told["ended_by"]]
+
+
+def stamp_table(run: dict[str, Any]) -> str:
+    """How late each client stamped the first token, whatever it takes for the start of the request."""
+    base = next((row for row in run["rows"] if row["tool"] == BASE), {})
+    lines = ["| client | 1 stream: median | p99 | 64 streams: median | p99 |", "|---|---|---|---|---|"]
+    for row in run["rows"]:
+        if row.get("reason"):
+            continue
+        cells = [
+            both(figure(row, load, "stamp", part), figure(base, load, "stamp", part))
+            for load in ("1", "64")
+            for part in ("median", "p99")
+        ]
+        lines.append(f"| {label(row)} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def targets(runs: Sequence[dict[str, Any]]) -> list[str]:
+    """Each target, met or missed, with the figures of every run. The best peer is the best for this very figure."""
+    lines = []
+    for load in ("1", "64"):
+        for part in ("median", "p99"):
+            pairs = [_best(run, load, part) for run in runs]
+            lines.append(_verdict(f"TTFT error, {load} stream{'s' if load != '1' else ''}, {part}", pairs))
+    lines.append(_sustained_verdict(runs))
+    return lines
+
+
+def _peers(run: dict[str, Any]) -> list[dict[str, Any]]:
+    return [row for row in run["rows"] if not row["ours"] and not row.get("reason")]
+
+
+def _best(run: dict[str, Any], load: str, part: str) -> tuple[float | None, float | None, str]:
+    base = next((row for row in run["rows"] if row["tool"] == BASE), {})
+    found = [(value, row["tool"]) for row in _peers(run) if (value := figure(row, load, "ttft", part)) is not None]
+    value, name = min(found, key=lambda one: abs(one[0])) if found else (None, "no peer")
+    return figure(base, load, "ttft", part), value, name
+
+
+def _verdict(what: str, pairs: Sequence[tuple[float | None, float | None, str]]) -> str:
+    shares = [None if ours is None or not best else ours / abs(best) for ours, best, _ in pairs]
+    met = all(share is not None and share <= HALF for share in shares)
+    shown = ", ".join("–" if share is None else f"{share:.2f}" for share in shares)
+    names = ", ".join(dict.fromkeys(name for _, _, name in pairs))
+    return f"- {what}: {'met' if met else '**missed**'}. Share of the best peer's ({names}): {shown}; target ≤ {HALF}."
+
+
+def _sustained_verdict(runs: Sequence[dict[str, Any]]) -> str:
+    factors, names = [], []
+    for run in runs:
+        base = next((row for row in run["rows"] if row["tool"] == BASE), {})
+        ours = (base.get("sustained") or {}).get("events_per_s")
+        found = [
+            (told["events_per_s"], row["tool"])
+            for row in _peers(run)
+            if (told := row.get("sustained")) and told["events_per_s"]
+        ]
+        best, name = max(found) if found else (None, "no peer")
+        factors.append(None if not ours or not best else ours / best)
+        names.append(name)
+    met = all(factor is not None and factor >= TWICE for factor in factors)
+    shown = ", ".join("–" if factor is None else f"{factor:.1f}" for factor in factors)
+    what = f"times the best peer's ({', '.join(dict.fromkeys(names))})"
+    return f"- Sustained events/s a core: {'met' if met else '**missed**'}. {what}: {shown}; target ≥ {TWICE}."
+
+
+def document(told: dict[str, Any]) -> str:
+    """Everything between the markers of docs/benchmarks.md."""
+    runs = told["runs"]
+    parts = [f"Machine: {machine_line(told['machine'])}. {told['priority']}"]
+    for index, run in enumerate(runs, start=1):
+        load = ", ".join(f"{value:.2f}" for value in run["load_average"])
+        title = f"### Run {index}: {run['minutes']:.1f} min, load average before it {load}"
+        order = f"Order: {', '.join(run['order'][0])} at 1 stream; {', '.join(run['order'][1])} at 64."
+        parts += [title, order, run_table(run), "Lateness of the first token's stamp alone, µs:", stamp_table(run)]
+    return "\n\n".join([*parts, "### Targets", "\n".join(targets(runs))]) + "\n"
