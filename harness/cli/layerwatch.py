@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.text import Text
 
 from harness.cli.output import err
-from harness.engines.events import LaunchEvent
-from harness.probes.results import LayerName, LayerResult
-from harness.probes.service_plan import FULL, SHORT
-from harness.wiring.validation import ValidateOptions
+
+if TYPE_CHECKING:
+    from harness.engines.events import LaunchEvent
+    from harness.probes.results import LayerName, LayerResult
+    from harness.wiring.validation import ValidateOptions
 
 _MARK = {"passed": "ok", "failed": "FAILED", "not_validated": "not validated"}
 
@@ -44,6 +45,9 @@ class LayerWatch:
 
     def options(self, short: bool, layers: Collection[LayerName], pool_gib: float | None) -> ValidateOptions:
         """Options that report here."""
+        from harness.probes.service_plan import FULL, SHORT  # noqa: PLC0415 - not needed to parse the command line
+        from harness.wiring.validation import ValidateOptions  # noqa: PLC0415 - the same
+
         return ValidateOptions(
             composition=SHORT if short else FULL,
             layers=layers,

@@ -10,7 +10,6 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, Trans
 
 from harness.cli.output import err, out, print_json
 from harness.model.errors import ConfigError, Issue, StoreError
-from harness.probes import provenance
 
 
 def manifest(
@@ -24,10 +23,12 @@ def manifest(
 
     Files are read once, streamed, several at a time; one that changes meanwhile is an error.
 
-    Example:
+    For example:
 
       kvabba manifest .cache/models/tiny
     """
+    from harness.probes import provenance  # noqa: PLC0415 - not needed to parse the command line
+
     if not folder.is_dir():
         raise ConfigError("manifest", [Issue(path=str(folder), message="there is no such directory")])
     console = err()

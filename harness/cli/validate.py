@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
@@ -12,11 +12,13 @@ from harness.cli.finishing import leave
 from harness.cli.layerwatch import LayerWatch
 from harness.cli.output import out, print_json
 from harness.model.errors import ConfigError, ExitCode, Issue
-from harness.probes.evidence import rows
 from harness.probes.results import LAYERS, LayerName
 from harness.wiring.places import Places
-from harness.wiring.validation import Validated, validate_named
 
+if TYPE_CHECKING:
+    from harness.wiring.validation import Validated
+
+_PIPED_WIDTH = 160
 _STYLE = {"passed": "green", "failed": "bold red", "not validated": "yellow"}
 
 
@@ -42,7 +44,7 @@ def validate(
 
     Exit codes: 0 all validated · 3 something not validated · 5 a layer failed.
 
-    Examples:
+    For example:
 
       kvabba validate quick --short
 
@@ -50,6 +52,8 @@ def validate(
 
       kvabba validate native --layer 4 --pool-gib 64
     """
+    from harness.wiring.validation import validate_named  # noqa: PLC0415 - not needed to parse the command line
+
     layers = _layers(layer)
     with LayerWatch(quiet=quiet or as_json) as watch:
         done = validate_named(name, Places.from_environment(), watch.options(short, layers, pool_gib), arm=arm)
@@ -81,7 +85,11 @@ def _exit_code(done: list[Validated], layers: tuple[LayerName, ...]) -> ExitCode
 
 
 def _show(one: Validated) -> None:
+    from harness.probes.evidence import rows  # noqa: PLC0415 - not needed to parse the command line
+
     validation, console = one.validation, out()
+    if not console.is_terminal:
+        console.width = _PIPED_WIDTH
     table = Table(title=f"{validation.screening}, arm {validation.arm}: {validation.status}", title_justify="left")
     for heading in ("", "layer", "status", "checks", "what was found, or which part is missing"):
         table.add_column(heading, overflow="fold")

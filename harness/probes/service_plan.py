@@ -172,9 +172,21 @@ class _Maker:
             turn_tokens=0,
             max_tokens=self.screening.request.max_tokens,
             forced_tokens=forced(self.screening.request),
-            asks=USUAL_VALUES,
+            asks=self._usual(index),
             answer_in_history=False,
         )
+
+    def _usual(self, place: int) -> tuple[int, ...]:
+        """The usual three values; one of them in turn where a small model answers (prose): it finds one reliably."""
+        prose = self.screening.checks.style == "prose"
+        return (USUAL_VALUES[place % len(USUAL_VALUES)],) if prose else USUAL_VALUES
+
+    def _asked(self, turn: int, turns: int, session: int) -> tuple[int, ...]:
+        """The usual ones; in the last two turns a reserve value each, whose answer no history holds."""
+        late = turn - (turns - len(RESERVE_VALUES))
+        if self.screening.checks.reserve_values and late >= 0 and turn > 0:
+            return (RESERVE_VALUES[late],)
+        return self._usual(session + turn)
 
     def chain(self, index: int, declared: Size) -> Unit:
         """Nine requests of one text: both directions, two salts."""
@@ -220,7 +232,7 @@ class _Maker:
         declared = self.screening.workloads.sessions
         bodies, asked = [], set[int]()
         for turn in range(composition.turns):
-            asks = _asks(turn, composition.turns, reserve=self.screening.checks.reserve_values)
+            asks = self._asked(turn, composition.turns, index)
             bodies.append(
                 replace(
                     first,
@@ -233,12 +245,6 @@ class _Maker:
             )
             asked.update(asks)
         return bodies
-
-
-def _asks(turn: int, turns: int, *, reserve: bool) -> tuple[int, ...]:
-    """The usual three; in the last two turns a reserve value each, whose answer no history holds."""
-    late = turn - (turns - len(RESERVE_VALUES))
-    return (RESERVE_VALUES[late],) if reserve and late >= 0 and turn > 0 else USUAL_VALUES
 
 
 def forced(request: RequestSpec) -> int | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from dataclasses import dataclass
 
 from harness.sim.clock import Clock
 from harness.sim.faults import ActiveFaults
@@ -19,6 +20,22 @@ def cut_point(data: bytes) -> int:
     return next(inside, len(data) // 2)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tolerance:
+    """How late a chunk may be: `floor_ns`, or `share` of the time from the request's arrival to the deadline.
+
+    Deadlines are absolute, so that lateness does not add up: what matters is its share of the time it spoils.
+    """
+
+    floor_ns: int
+    share: float = 0.0
+    arrival_ns: int = 0
+
+    def missed(self, due_ns: int, late_ns: int) -> bool:
+        """True where a chunk due then and that late is a missed deadline."""
+        return late_ns > max(self.floor_ns, self.share * (due_ns - self.arrival_ns))
+
+
 class EventStream:
     """The events of one response."""
 
@@ -30,13 +47,13 @@ class EventStream:
         *,
         request_id: str,
         faults: ActiveFaults,
-        tolerance_ns: int,
+        tolerance: Tolerance,
     ) -> None:
         self._response = response
         self._clock = clock
         self._log = log
         self._request_id = request_id
-        self._tolerance_ns = tolerance_ns
+        self._tolerance = tolerance
         self._end = b"\r\n" if "crlf" in faults else b"\n"
         self._ping = "ping_comments" in faults
         split = faults.get("split_utf8")
@@ -86,7 +103,7 @@ class EventStream:
         if due_ns is not None:
             late = now - due_ns
             self.max_late_ns = max(self.max_late_ns, late)
-            self.missed += late > self._tolerance_ns
+            self.missed += self._tolerance.missed(due_ns, late)
 
     async def drain(self) -> None:
         """Wait until every half has been written."""

@@ -14,7 +14,7 @@ from harness.sim.api_request import ApiError, ApiRequest
 from harness.sim.api_response import Shape, error_event
 from harness.sim.clock import Clock
 from harness.sim.engine import Engine
-from harness.sim.event_stream import CONTENT_TYPE, EventStream
+from harness.sim.event_stream import CONTENT_TYPE, EventStream, Tolerance
 from harness.sim.faults import ActiveFaults, Facts, FaultBook
 from harness.sim.generation import Sampling
 from harness.sim.http_server import Request, Response
@@ -93,7 +93,7 @@ class GenerateApi:
         faults = self._select(facts)
         if not await self._before_headers(response, faults):
             return
-        stream = self._open_stream(response, api, request_id, faults)
+        stream = self._open_stream(response, api, request, request_id, faults)
         ids = prompt.tolist() if api.return_token_ids else None
         shape = Shape(
             chat=api.messages is not None,
@@ -176,7 +176,7 @@ class GenerateApi:
         return True
 
     def _open_stream(
-        self, response: Response, api: ApiRequest, request_id: str, faults: ActiveFaults
+        self, response: Response, api: ApiRequest, request: Request, request_id: str, faults: ActiveFaults
     ) -> EventStream | None:
         if not api.stream:
             return None
@@ -187,7 +187,11 @@ class GenerateApi:
             self._parts.stamps,
             request_id=request_id,
             faults=faults,
-            tolerance_ns=round(self._settings.late_tolerance_s * 1e9),
+            tolerance=Tolerance(
+                floor_ns=round(self._settings.late_tolerance_s * 1e9),
+                share=self._settings.late_tolerance_share,
+                arrival_ns=request.arrival_ns,
+            ),
         )
 
     def _select(self, facts: Facts) -> ActiveFaults:

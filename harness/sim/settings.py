@@ -64,7 +64,9 @@ class ReplicaSettings(_Strict):
     time_scale: Annotated[float, Field(gt=0, le=1000)] = 1.0
     """durations are multiplied by this unless a request's x-kvabba-time-scale says otherwise"""
     late_tolerance_s: Seconds = 0.002
-    """real s: a chunk written later than this after its deadline is a missed deadline"""
+    """real s: a chunk may be this late after its deadline …"""
+    late_tolerance_share: Annotated[float, Field(ge=0, lt=1)] = 0.02
+    """… or this share of the time from arrival to deadline, whichever is more; beyond, it is a missed deadline"""
     external_queries_count: Literal["n_minus_local", "n"] = "n_minus_local"
     """what external queries count: an engine-version difference"""
     seed: int = 0

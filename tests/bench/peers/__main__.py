@@ -95,7 +95,9 @@ def one_run(ready: Sequence[Tool], folder: Path, *, forth: bool, quick: bool) ->
                     continue
                 row["loads"][str(programme.streams)] = [phase.as_dict() for phase in phases]
                 if programme.streams > 1:
-                    row["sustained"] = asdict(sustained(phases, programme.phases[-1].rate * programme.streams))
+                    top = programme.phases[-1].rate * programme.streams
+                    row["received"] = asdict(sustained(phases, top, exact=False))
+                    row["sustained"] = asdict(sustained(phases, top, exact=True))
     return {
         "load_average": load,
         "minutes": (time.monotonic() - began) / 60,

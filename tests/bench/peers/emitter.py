@@ -1,15 +1,15 @@
 """A pre-rendered SSE server for any OpenAI client, which writes down when a request came and when it sent what.
 
-Run as a script; it imports only the standard library. Prints its port as the first line, later `phase N` each time the
-first request of phase N comes, and once more, with the number of phases, when all has been served. Ends when its
-standard input is closed.
+Run by `python -m tests.bench.peers.emitter`; only the standard library, so that it starts at once. Prints its port as
+the first line, later `phase N` each time the first request of phase N comes, and once more, with the number of phases,
+when all has been served. Ends when its standard input is closed.
 
 `POST /programme` with `{"phases": [{"requests", "rate", "tokens"}, …], "ttft_s", "spread_s", "streams"}` says how the
 next requests are answered: the n-th to come belongs to the phase that its number falls into, gets `tokens` content
 events at `rate` a second, the first one after ttft_s and a part of spread_s (a golden-ratio sequence over requests, so
 that streams do not stay in step). The role event goes out in the same write as the first content, as near as engines
-have it, so that it makes no difference whether a client counts it. Events are never merged and never skipped: where the
-client does not read, they wait in the socket.
+have it, so that it makes no difference whether a client counts it; completions have none. Events are never merged and
+never skipped: where the client does not read, they wait in the socket.
 
 A client that lies far behind is not dragged through the rest: once requests come more than `BEHIND_S` after the place
 in the concurrency became free (median over one wave), what remains is answered at once with two events.
@@ -31,7 +31,9 @@ import struct
 import sys
 import time
 from collections import deque
-from dataclasses import dataclass, field
+
+from tests.bench.peers.programme import Programme, Served, Stream
+from tests.bench.peers.rendered import CHAT, COMPLETION, HEAD, MODELS
 
 BEHIND_S = 0.25
 _SO_TIMESTAMPNS = 35  # asm-generic/socket.h; the socket module does not name it
@@ -39,88 +41,8 @@ _GOLDEN = (math.sqrt(5) - 1) / 2
 _SPIN_S = 0.0001
 _SOON_S = 0.00002
 _SENDS_PER_LOOK = 32
-_HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
-_IDENTITY = b'"id":"chatcmpl-0123456789abcdef","object":"chat.completion.chunk","created":1700000000,"model":"m"'
-_MODELS = b'{"object":"list","data":[{"id":"sim","object":"model","created":1,"owned_by":"x","max_model_len":1000000}]}'
 _LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
 _REQUEST_ID = re.compile(rb"\r\nx-request-id: *([^\r]+)", re.IGNORECASE)
-
-
-def _event(data: bytes) -> bytes:
-    whole = b"data: " + data + b"\n\n"
-    return b"%x\r\n%b\r\n" % (len(whole), whole)
-
-
-def _chunk(delta: bytes, finish: bytes = b"null") -> bytes:
-    choice = b'"choices":[{"index":0,"delta":%b,"logprobs":null,"finish_reason":%b}]' % (delta, finish)
-    return _event(b"{%b,%b}" % (_IDENTITY, choice))
-
-
-_ROLE = _chunk(b'{"role":"assistant","content":""}')
-_CONTENT = _chunk(b'{"content":" word"}')
-_FIRST = _ROLE + _CONTENT
-_LAST = _chunk(b'{"content":" word"}', b'"length"')
-
-
-def _tail(events: int) -> bytes:
-    usage = b'"usage":{"prompt_tokens":64,"total_tokens":%d,"completion_tokens":%d}' % (events + 64, events)
-    return _event(b'{%b,"choices":[],%b}' % (_IDENTITY, usage)) + _event(b"[DONE]") + b"0\r\n\r\n"
-
-
-@dataclass(slots=True)
-class Served:
-    """One request as the emitter saw it. Content events are counted; the first and the last are stamped."""
-
-    index: int
-    phase: int
-    arrival_ns: int
-    """The kernel's stamp of the request's bytes (of the last segment that the first read returned)."""
-    kernel: bool
-    request_id: str | None
-    body: str
-    first_ns: int = 0
-    first_sent_ns: int = 0
-    """After the write of the first content event; far behind first_ns where the emitter itself was interrupted."""
-    last_ns: int = 0
-    tokens: int = 0
-    end_ns: int = 0
-    short: bool = False
-    """Answered at once, because the client was far behind."""
-
-
-@dataclass(slots=True)
-class _Stream:
-    sock: socket.socket
-    served: Served
-    tokens: int
-    gap: float
-    sent: int = 0
-
-
-@dataclass(slots=True)
-class _Programme:
-    phases: list[dict[str, float]] = field(default_factory=list)
-    ttft_s: float = 0.02
-    spread_s: float = 0.02
-    streams: int = 1
-    served: list[Served] = field(default_factory=list)
-    ended_at: list[float] = field(default_factory=list)
-    turnaround: deque[float] = field(default_factory=deque)
-    late: list[list[float]] = field(default_factory=list)
-    blocked: int = 0
-    behind: bool = False
-
-    @property
-    def total(self) -> int:
-        return sum(int(phase["requests"]) for phase in self.phases)
-
-    def phase_of(self, index: int) -> int:
-        """Number of the phase; requests beyond the programme belong to the last."""
-        for number, phase in enumerate(self.phases):
-            index -= int(phase["requests"])
-            if index < 0:
-                return number
-        return len(self.phases) - 1
 
 
 def offset_ns() -> int:
@@ -145,9 +67,9 @@ class Emitter:
         self._epoll = select.epoll()
         self._sockets: dict[int, socket.socket] = {}
         self._partial: dict[int, tuple[bytes, int, bool]] = {}
-        self._firsts: deque[tuple[float, _Stream]] = deque()
-        self._nexts: deque[tuple[float, _Stream]] = deque()
-        self._programme = _Programme(phases=[{"requests": 1, "rate": 50, "tokens": 16}], late=[[]])
+        self._firsts: deque[tuple[float, Stream]] = deque()
+        self._nexts: deque[tuple[float, Stream]] = deque()
+        self._programme = Programme(phases=[{"requests": 1, "rate": 50, "tokens": 16}], late=[[]])
         self._offset = offset_ns()
 
     def run(self) -> None:
@@ -230,10 +152,11 @@ class Emitter:
         self._watch(arrival / 1e9)
         wish = programme.phases[phase]
         due = arrival / 1e9 + programme.ttft_s + programme.spread_s * (index * _GOLDEN % 1)
-        stream = _Stream(sock=sock, served=served, tokens=int(wish["tokens"]), gap=1 / wish["rate"])
+        rendered = COMPLETION if head.startswith(b"POST /v1/completions") else CHAT
+        stream = Stream(sock=sock, rendered=rendered, served=served, tokens=int(wish["tokens"]), gap=1 / wish["rate"])
         if programme.behind:
             served.short, stream.tokens, due = True, 2, time.monotonic()
-        self._write(stream, _HEAD)
+        self._write(stream, HEAD)
         # the spread makes firsts come due out of order: insertion from the right, a few steps
         place = len(self._firsts)
         while place and self._firsts[place - 1][0] > due:
@@ -261,16 +184,16 @@ class Emitter:
             due, stream = queue.popleft()
             self._send(due, stream)
 
-    def _send(self, due: float, stream: _Stream) -> None:
-        served = stream.served
+    def _send(self, due: float, stream: Stream) -> None:
+        served, rendered = stream.served, stream.rendered
         stream.sent += 1
         last = stream.sent == stream.tokens
         now = time.monotonic_ns()
         if stream.sent == 1:
-            delivered = self._write(stream, _FIRST)
+            delivered = self._write(stream, rendered.first)
             served.first_ns, served.first_sent_ns = now, time.monotonic_ns()
         else:
-            delivered = self._write(stream, _LAST + _tail(stream.tokens) if last else _CONTENT)
+            delivered = self._write(stream, rendered.last + rendered.tail(stream.tokens) if last else rendered.content)
         if not delivered:
             return
         self._programme.late[served.phase].append(now / 1e9 - due)
@@ -287,7 +210,7 @@ class Emitter:
                     place -= 1
                 nexts.insert(place, (when, stream))
 
-    def _finish(self, stream: _Stream, now: int) -> None:
+    def _finish(self, stream: Stream, now: int) -> None:
         programme, served = self._programme, stream.served
         served.last_ns, served.tokens, served.end_ns = now, stream.sent, time.monotonic_ns()
         programme.ended_at.append(now / 1e9)
@@ -295,7 +218,7 @@ class Emitter:
             sys.stdout.write(f"phase {len(programme.phases)}\n")
             sys.stdout.flush()
 
-    def _write(self, stream: _Stream, data: bytes) -> bool:
+    def _write(self, stream: Stream, data: bytes) -> bool:
         """False where the client has gone, or reads so little that the socket is full: the stream is given up."""
         try:
             if stream.sock.send(data) == len(data):
@@ -314,7 +237,9 @@ class Emitter:
         status, answer = b"200 OK", b"{}"
         if line.startswith(b"POST /programme"):
             told = json.loads(body)
-            self._programme = _Programme(**told, late=[[] for _ in told["phases"]])
+            self._firsts.clear()
+            self._nexts.clear()
+            self._programme = Programme(**told, late=[[] for _ in told["phases"]])
             self._offset = offset_ns()
             gc.collect()
             gc.freeze()
@@ -322,7 +247,7 @@ class Emitter:
         elif line.startswith(b"GET /report"):
             answer = json.dumps(self._report()).encode()
         elif line.startswith(b"GET /v1/models"):
-            answer = _MODELS
+            answer = MODELS
         elif not line.startswith((b"GET /health", b"HEAD ", b"GET /ping")):
             status = b"404 Not Found"
         sock.setblocking(True)
@@ -332,7 +257,7 @@ class Emitter:
 
     def _report(self) -> dict[str, object]:
         programme = self._programme
-        fields = Served.__slots__  # type: ignore[attr-defined]
+        fields = Served.__slots__
         return {
             "served": [{name: getattr(one, name) for name in fields} for one in programme.served],
             "late_p99_ns": [_p99(late) for late in programme.late],

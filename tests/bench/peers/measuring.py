@@ -28,7 +28,6 @@ from tests.bench.peers.tools import Load, Record, Tool, quiet_environment
 
 EMITTER_CORE, TOOL_CORE = 0, 1
 _TOOL_LIMIT_S = 240
-_EMITTER = Path(__file__).with_name("emitter.py")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,8 +78,8 @@ class EmitterProcess:
 
     def __init__(self) -> None:
         real_time = ["chrt", "-r", "5"] if may_be_real_time() else []
-        command = [*real_time, "taskset", "-c", str(EMITTER_CORE), sys.executable, str(_EMITTER)]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        command = [*real_time, "taskset", "-c", str(EMITTER_CORE), sys.executable, "-m", "tests.bench.peers.emitter"]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT, text=True)
         assert self._process.stdout is not None
         self.url = f"http://127.0.0.1:{self._process.stdout.readline().strip()}"
         self.lines: queue.SimpleQueue[str] = queue.SimpleQueue()

@@ -1,7 +1,8 @@
 """The clients under comparison: how each is started on one load, and where it writes what it measured per request.
 
 Every tool gets one worker, the same number of streams in a closed loop, prompts of about 64 words, streamed chat
-completions, and the project's word tokenizer where it wants one. The emitter decides how many tokens come, and when.
+completions (inference-perf: text completions), and the project's word tokenizer where it wants one. The emitter decides
+how many tokens come, and when.
 """
 
 from __future__ import annotations
@@ -58,8 +59,9 @@ class Tool:
 
 
 def messages_key(body: str | bytes) -> str:
-    """A request's messages as a key."""
-    return json.dumps(json.loads(body).get("messages"), sort_keys=True)
+    """A request's messages, or its prompt, as a key."""
+    told = json.loads(body)
+    return json.dumps(told.get("messages", told.get("prompt")), sort_keys=True)
 
 
 def own(connection: str) -> Tool:
@@ -229,7 +231,8 @@ def _inference_perf_settings(load: Load) -> dict[str, Any]:
         "seed": 42,
     }
     return {
-        "api": {"type": "chat", "streaming": True},
+        # its generators of unique prompts speak the completions API only
+        "api": {"type": "completion", "streaming": True},
         "data": {"type": "shared_prefix", "shared_prefix": prefix},
         "load": {
             "type": "concurrent",
@@ -247,9 +250,10 @@ def _inference_perf_settings(load: Load) -> dict[str, Any]:
 
 def _inference_perf_record(told: dict[str, Any]) -> Record:
     metrics = told["computed_metrics"]
+    ttft = metrics["time_to_first_token"]
     return Record(
         key=messages_key(told["request"]),
-        ttft_ns=metrics["time_to_first_token"] * 1e9,
+        ttft_ns=None if ttft is None else ttft * 1e9,
         start_ns=told["start_time"] * 1e9,
         latency_ns=metrics["request_latency"] * 1e9,
     )

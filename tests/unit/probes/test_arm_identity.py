@@ -1,9 +1,11 @@
+import os
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from harness import config
+from harness.fixtures.reference import ReferenceTokenizer
 from harness.model.errors import EngineError
 from harness.model.screening import Screening
 from harness.probes.identity import GIB, cache_flags, identify, pool_bytes, sharing_arms
@@ -68,3 +70,9 @@ def test_the_allocators_flags_are_those_of_the_cache_service(quick: Screening, t
     flags = cache_flags(identify(quick, quick.arm("on"), root=tmp_path, log_dir=tmp_path))
     assert "cache" in flags
     assert "replica" not in flags
+
+
+def test_building_fixtures_leaves_the_environment_of_later_engines_alone() -> None:
+    before = dict(os.environ)
+    ReferenceTokenizer(Path(__file__).parents[3] / "fixtures/tokenizers/sim")
+    assert dict(os.environ) == before

@@ -99,3 +99,9 @@ def test_simulated_time_is_compressed(quick: Screening) -> None:
 
 def test_the_plan_is_a_pure_function_of_the_declaration(quick: Screening) -> None:
     assert service_plan(quick, FULL) == service_plan(quick, FULL)
+
+
+def test_small_models_are_asked_one_value_at_a_time(quick: Screening) -> None:
+    prose = replace(quick, checks=replace(quick.checks, style="prose"))
+    asks = {planned.asks for planned in service_plan(prose, FULL).plan.payloads if planned.workload == "chains"}
+    assert asks == {(0,), (1,), (2,)}

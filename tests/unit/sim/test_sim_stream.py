@@ -9,7 +9,7 @@ import pytest
 from harness.sim.api_request import ApiRequest
 from harness.sim.api_response import Shape
 from harness.sim.clock import Clock
-from harness.sim.event_stream import EventStream, cut_point
+from harness.sim.event_stream import EventStream, Tolerance, cut_point
 from harness.sim.faults import ActiveFaults, FaultSpec
 from harness.sim.generation import Output, Sampling
 from harness.sim.reply import Reply
@@ -43,7 +43,7 @@ def output(*pieces, finish="stop", reasoning=0):
 
 def make(wire, *, faults=(), messages=True, **settings):
     active = ActiveFaults([FaultSpec(**({"kind": f} if isinstance(f, str) else f)) for f in faults])
-    stream = EventStream(wire, Clock(), StampLog(None), request_id="r", faults=active, tolerance_ns=1_000_000)
+    stream = EventStream(wire, Clock(), StampLog(None), request_id="r", faults=active, tolerance=Tolerance(floor_ns=1_000_000))
     api = ApiRequest(
         model="m",
         messages=[{}] if messages else None,
@@ -247,3 +247,15 @@ async def test_a_cancelled_alarm_stays_silent():
     await clock.until(clock.now() + 3_000_000)
     clock.close()
     assert rung == []
+
+
+def test_a_chunk_may_be_late_by_its_share_of_the_time_since_arrival():
+    tolerance = Tolerance(floor_ns=2_000_000, share=0.02, arrival_ns=1_000_000_000)
+    assert not tolerance.missed(due_ns=2_000_000_000, late_ns=20_000_000)
+    assert tolerance.missed(due_ns=2_000_000_000, late_ns=20_000_001)
+
+
+def test_a_chunk_due_at_once_may_be_late_by_the_floor():
+    tolerance = Tolerance(floor_ns=2_000_000, share=0.02, arrival_ns=1_000_000_000)
+    assert not tolerance.missed(due_ns=1_010_000_000, late_ns=2_000_000)
+    assert tolerance.missed(due_ns=1_010_000_000, late_ns=2_000_001)
