@@ -33,6 +33,9 @@ def validate(
     ] = None,
     arm: Annotated[str | None, typer.Option(help="Only this arm; else every arm that shares its cache.")] = None,
     pool_gib: Annotated[float | None, typer.Option(min=0.001, help="Pool size of layer 4, if not the arm's.")] = None,
+    if_needed: Annotated[
+        bool, typer.Option("--if-needed", help="Nothing to do, exit 0, where this very set-up may already start.")
+    ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Every check as JSON on standard output.")] = False,
 ) -> None:
@@ -48,21 +51,31 @@ def validate(
 
       kvabba validate quick --short
 
-      kvabba validate vllm-cpu --short --layer service --layer protocol
+      kvabba validate vllm-cpu --short --layer service --layer protocol --if-needed
 
       kvabba validate native --layer 4 --pool-gib 64
     """
     from harness.wiring.validation import validate_named  # noqa: PLC0415 - not needed to parse the command line
 
     layers = _layers(layer)
+    places = Places.from_environment()
+    if if_needed and _may_start(name, places):
+        out().print(f"{name}: this set-up is validated already", markup=False)
+        return
     with LayerWatch(quiet=quiet or as_json) as watch:
-        done = validate_named(name, Places.from_environment(), watch.options(short, layers, pool_gib), arm=arm)
+        done = validate_named(name, places, watch.options(short, layers, pool_gib), arm=arm)
     if as_json:
         print_json([{**one.validation.to_json(), "folder": _place(one)} for one in done])
     else:
         for one in done:
             _show(one)
     leave(_exit_code(done, layers))
+
+
+def _may_start(name: str, places: Places) -> bool:
+    from harness.wiring.gating import may_start  # noqa: PLC0415 - not needed to parse the command line
+
+    return may_start(name, places)
 
 
 def _layers(asked: list[str] | None) -> tuple[LayerName, ...]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from harness import config
 from harness.engines.events import OnEvent
 from harness.engines.events import ignore as ignore_event
 from harness.model.errors import EngineError
@@ -88,6 +89,16 @@ def pass_gate(
         if shown is not None and not decision.unvalidated:
             validations[arm.name] = shown
     return Gated(decisions=decisions, validations=validations)
+
+
+def may_start(name: str, places: Places) -> bool:
+    """True where every sharing arm of the declaration has a validation that opens the gate; nothing is started."""
+    screening = config.load(name)
+    for arm in sharing_arms(screening):
+        digest, known = _known(screening, arm, places)
+        if not gate.decide(known, digest, unvalidated=False).allowed:
+            return False
+    return True
 
 
 class GatedStage:
