@@ -1,7 +1,8 @@
 """Pairing, audit and statistics: pure functions of a `StoredRun`.
 
 `audit(run)` gives the verdict, `analyse(run, verdict)` everything a report shows: effects, drift, output checks, the
-comparison with the published figures and the answer in words. `examine(run)` gives both in one pass over the rows.
+comparison with the published figures and the answer in words. `examine(run)` gives both in one pass over the rows,
+`gather(run)` the verdict and what everything else follows from.
 """
 
 from harness.analysis.answer import answer
@@ -16,7 +17,7 @@ from harness.analysis.manifests import fingerprint_digest
 from harness.analysis.outputs import OutputSummary, output_summary
 from harness.analysis.power import Need, needs
 from harness.analysis.published import Published, beside_published
-from harness.analysis.summary import Effects, analyse, examine
+from harness.analysis.summary import Effects, Gathered, analyse, examine, gather
 
 __all__ = [
     "Cell",
@@ -26,6 +27,7 @@ __all__ = [
     "Effects",
     "Floor",
     "FloorStore",
+    "Gathered",
     "Need",
     "Observations",
     "OutputSummary",
@@ -43,6 +45,7 @@ __all__ = [
     "fingerprint_digest",
     "floor_for",
     "floors_of",
+    "gather",
     "merge",
     "needs",
     "output_summary",

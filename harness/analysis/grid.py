@@ -104,6 +104,7 @@ class Grid:
         self.rows_in = counts
         self.stray, self._row = self._place(np.repeat(np.arange(len(tables)), counts))
         self.present: BoolArray = self._row >= 0
+        self._lists: dict[str, list[Any]] = {}
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -183,12 +184,21 @@ class Grid:
         blocks = np.repeat(np.arange(len(self.rows_in)), self.rows_in)[parents.to_numpy(zero_copy_only=False)]
         return sorted({(int(block), str(entry)) for block, entry in zip(blocks, entries.to_pylist(), strict=True)})
 
-    def row(self, block: int, key: int) -> dict[str, Any]:
-        """One cell's row as a dict; the cell must be present."""
-        table = self._table
-        if table is None or self._row[block, key] < 0:
+    def row(self, block: int, key: int, columns: Sequence[str] | None = None) -> dict[str, Any]:
+        """One cell's row as a dict; the cell must be present. `columns` are cheap to ask of many cells."""
+        table, place = self._table, int(self._row[block, key])
+        if table is None or place < 0:
             raise KeyError((self.blocks[block].position, self.layout.keys[key]))
-        return dict(table.slice(int(self._row[block, key]), 1).to_pylist()[0])
+        if columns is None:
+            return dict(table.slice(place, 1).to_pylist()[0])
+        return {name: self._list(name)[place] for name in columns}
+
+    def _list(self, name: str) -> list[Any]:
+        """A column as Python values, kept: slicing a table row by row costs a hundred times more."""
+        if name not in self._lists:
+            column = self._column(name)
+            self._lists[name] = [None] * int(self.rows_in.sum()) if column is None else column.to_pylist()
+        return self._lists[name]
 
     def _column(self, name: str) -> Any:
         if self._table is None or name not in self._table.column_names:
@@ -203,8 +213,10 @@ class Grid:
 
 def _only(table: pa.Table, columns: Sequence[str]) -> pa.Table:
     have, wanted = table.column_names, {"key", *columns}
-    # A reader of large folders loads just these: selecting them again would cost as much as an audit rule.
-    return table if wanted.issuperset(have) else table.select([name for name in have if name in wanted])
+    if isinstance(table, pa.Table) and wanted.issuperset(have):
+        return table  # selecting all again would cost as much as an audit rule
+    # A reader of large folders hands out tables that are read here, with just these columns.
+    return table.select([name for name in have if name in wanted])
 
 
 def _flat(column: Any) -> Any:

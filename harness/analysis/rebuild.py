@@ -5,26 +5,30 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-
-from harness.model.counting import Counter, CounterDelta, Expectation, Increase, Missing, Reset, WindowCounters
+from harness.model.counting import Counter, CounterDelta, Expectation, Increase, Missing, WindowCounters
 from harness.model.observation import Completed, Failed, FailureKind, Observation, Stamps, Usage
-from harness.rules.facts import RequestWindow, required
+from harness.rules.facts import RequestWindow
 from harness.rules.windows import ConcurrencyWindow, WindowMember
 
 if TYPE_CHECKING:
     from harness.analysis.bodies import Bodies
+    from harness.analysis.counted import StoredCounters
     from harness.analysis.grid import Grid, IntArray
     from harness.model.planned import PlannedBlock, PlannedRequest
     from harness.model.screening import Arm, Screening
 
-_WORK = (Counter.LOCAL_QUERIES, Counter.PROMPT_TOKENS, Counter.GENERATED_TOKENS)
-_LOSSES = (
-    Counter.PREEMPTIONS,
-    Counter.POOL_EVICTED_CHUNKS,
-    Counter.POOL_ALLOCATION_FAILURES,
-    Counter.POOL_DROPPED_EVENTS,
+_OBSERVED = (
+    "ok",
+    "failure_kind",
+    "http_status",
+    "start_ns",
+    "prompt_tokens",
+    "completion_tokens",
+    "cached_tokens",
+    "answer",
 )
+"""Columns that `_observation` reads."""
+_KINDS = {str(kind): kind for kind in FailureKind}
 _ROW_COUNTERS = {
     "local_queries": Counter.LOCAL_QUERIES,
     "local_hits": Counter.LOCAL_HITS,
@@ -39,47 +43,6 @@ _ROW_POOL = {
     "pool_loaded_chunks": Counter.POOL_LOADED_CHUNKS,
     "pool_evicted_chunks": Counter.POOL_EVICTED_CHUNKS,
 }
-
-
-class StoredCounters:
-    """The counters table of one block."""
-
-    def __init__(self, table: pa.Table) -> None:
-        self._deltas: dict[str, dict[str, dict[Counter, CounterDelta]]] = {}
-        names = ("key", "target", "counter", "before", "after", "status", "reason")
-        columns = [table[name].to_pylist() for name in names]
-        known = {str(counter): counter for counter in Counter}
-        for key, target, counter, before, after, status, reason in zip(*columns, strict=True):
-            if counter in known:
-                mine = self._deltas.setdefault(key, {}).setdefault(target, {})
-                mine[known[counter]] = _delta(before, after, status, reason)
-
-    def has(self, key: str) -> bool:
-        """True where the table has rows of that request or window."""
-        return key in self._deltas
-
-    def window(self, key: str) -> WindowCounters:
-        """All deltas around one request or window."""
-        return WindowCounters(deltas=self._deltas.get(key, {}))
-
-    def delta(self, key: str, target: str, counter: Counter) -> int | None:
-        """The increment, None where reset, missing or not read."""
-        return self.window(key).value(target, counter)
-
-    def pools(self, key: str, replicas: tuple[str, ...]) -> tuple[str, ...]:
-        """Cache services that were read around that request."""
-        return tuple(target for target in self._deltas.get(key, {}) if target not in replicas)
-
-    def suspects(self, plan: PlannedBlock, screening: Screening) -> set[str]:
-        """Requests about which only this table can tell: resets, missing series, idle replicas that worked, losses."""
-        replicas = tuple(replica.name for replica in screening.engine.replicas)
-        needed = required(screening.engine, screening.arm(plan.arm))
-        addressed = {request.key: request.replica for request in plan.requests if request.window is None}
-        return {
-            key
-            for key, replica in addressed.items()
-            if key in self._deltas and _suspicious(self._deltas[key], replica, replicas, needed)
-        }
 
 
 def request_window(
@@ -157,7 +120,7 @@ def _member(grid: Grid, i: int, request: PlannedRequest, bodies: Bodies, bounds:
     payload = bodies.payload(grid.blocks[i], request.payload_id)
     if payload is None or not grid.present[i, k]:
         return None
-    row = grid.row(i, k)
+    row = grid.row(i, k, _OBSERVED)
     return WindowMember(
         request=request,
         payload=payload,
@@ -178,8 +141,7 @@ def _observation(row: dict[str, Any], request: PlannedRequest) -> Observation:
             completion_tokens=row["completion_tokens"] or 0,
             cached_tokens=row["cached_tokens"],
         )
-    kinds = {str(kind): kind for kind in FailureKind}
-    failed = Failed(kind=kinds.get(row["failure_kind"], FailureKind.SHORT_STREAM), detail="as stored")
+    failed = Failed(kind=_KINDS.get(row["failure_kind"], FailureKind.SHORT_STREAM), detail="as stored")
     return Observation(
         replica=request.replica,
         url="",
@@ -214,28 +176,3 @@ def _row_counters(row: dict[str, Any], replica: str, arm: Arm) -> tuple[WindowCo
             if row[name] is not None
         }
     return WindowCounters(deltas=deltas), pools
-
-
-def _delta(before: float | None, after: float | None, status: str, reason: str | None) -> CounterDelta:
-    if status == "missing" or before is None or after is None:
-        return Missing(reason=reason or "not exposed")
-    return Reset(before=before, after=after) if status == "reset" else Increase(before=before, after=after)
-
-
-def _suspicious(
-    deltas: dict[str, dict[Counter, CounterDelta]],
-    addressed: str,
-    replicas: tuple[str, ...],
-    needed: tuple[Counter, ...],
-) -> bool:
-    for target, mine in deltas.items():
-        if any(isinstance(delta, Reset) for delta in mine.values()):
-            return True
-        busy = _WORK if target in replicas and target != addressed else ()
-        if any(isinstance(d := mine.get(c), Increase) and d.delta for c in (*busy, *_LOSSES)):
-            return True
-    return any(
-        not isinstance(deltas.get(replica, {}).get(counter), Increase | Reset)
-        for replica in replicas
-        for counter in needed
-    )

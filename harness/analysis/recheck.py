@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from harness.analysis.audit_blocks import audit_exposure
+from harness.analysis.counted import StoredCounters
 from harness.analysis.expected import pool_share
-from harness.analysis.rebuild import StoredCounters, request_window, windows
+from harness.analysis.rebuild import request_window, windows
 from harness.model.counting import Counter
 from harness.rules.check import check_window
 from harness.rules.facts import required
@@ -70,13 +71,14 @@ def recheck(
     """All counter rules over one grid. `bounds`: allowed hits (4, blocks, keys), as `audit_expectations` gives."""
     flagged = suspects(grid, planned, screening, bounds)
     external, least = grid.ints("external_hits"), bounds[2]
+    columns = {name: grid.ints(name) for name in AT_REPLICA}
     for i, (block, plan) in enumerate(zip(grid.blocks, planned, strict=True)):
         arm = screening.arm(plan.arm)
-        stored = None if block.counters is None else StoredCounters(block.counters)
+        stored = None if block.counters is None else StoredCounters(block.counters, grid.layout)
         here = set(np.flatnonzero(flagged[i]).tolist())
         if stored is not None:
-            here |= {grid.layout.index[key] for key in stored.suspects(plan, screening) if key in grid.layout.index}
-            _as_counted(grid, i, plan, stored, ledger)
+            here |= {grid.layout.index[key] for key in stored.suspects(plan, screening)}
+            _as_counted(grid, i, plan, stored=stored, columns=columns, ledger=ledger)
         for k in sorted(here):
             if grid.present[i, k]:
                 window = request_window(
@@ -209,20 +211,30 @@ class _Facts:
         return found
 
 
-def _as_counted(grid: Grid, i: int, plan: PlannedBlock, stored: StoredCounters, ledger: Ledger) -> None:
+def _as_counted(
+    grid: Grid, i: int, plan: PlannedBlock, *, stored: StoredCounters, columns: Mapping[str, Ints], ledger: Ledger
+) -> None:
     """The counter columns of a row are those of the counters table at the addressed replica."""
     block = grid.blocks[i]
-    columns = {name: grid.ints(name) for name in AT_REPLICA}
+    replica = np.full(len(grid.layout.keys), None, dtype=object)
     for request in plan.requests:
-        k = grid.layout.index[request.key]
-        if request.window is not None or not grid.present[i, k] or not stored.has(request.key):
-            continue
-        for name, counter in AT_REPLICA.items():
-            told = stored.delta(request.key, request.replica, counter)
-            mine = int(columns[name].values[i, k]) if columns[name].known[i, k] else None
-            if told != mine:
-                words = f"{block.path}: {name} = {mine}, the counters table says {told}"
-                ledger.add("audit.derived", request.key, words, block=block.position)
+        if request.window is None:
+            replica[grid.layout.index[request.key]] = request.replica
+    asked = np.array([name is not None for name in replica]) & grid.present[i] & stored.read
+    for name, counter in AT_REPLICA.items():
+        told, known = stored.at(replica, counter)
+        mine = columns[name]
+        differs = (known != mine.known[i]) | (known & (told != mine.values[i]))
+        for k in np.flatnonzero(asked & differs):
+            words = (
+                f"{block.path}: {name} = {_or_none(mine.values[i, k], mine.known[i, k])},"
+                f" the counters table says {_or_none(told[k], known[k])}"
+            )
+            ledger.add("audit.derived", grid.layout.keys[k], words, block=block.position)
+
+
+def _or_none(value: np.int64, known: np.bool_) -> int | None:
+    return int(value) if known else None
 
 
 def _treatment(grid: Grid, i: int, arm: Arm, *, external: Ints, least: IntArray, ledger: Ledger) -> None:

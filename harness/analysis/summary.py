@@ -37,12 +37,32 @@ def analyse(run: StoredRun, verdict: Verdict, *, floors: Mapping[str, Any] | Non
     return _conclude(run, verdict, measure(run, verdict), output_summary(run), floors)
 
 
-def examine(run: StoredRun, *, floors: Mapping[str, Any] | None = None) -> tuple[Verdict, Effects]:
-    """`audit` and `analyse` in one pass over the rows: for large folders, whose blocks may be read when asked for."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gathered:
+    """What the audit's pass over the rows has collected: effects follow from it without reading a row again."""
+
+    run: StoredRun
+    verdict: Verdict
+    measured: Measured
+    outputs: OutputSummary
+
+    def conclude(self, *, floors: Mapping[str, Any] | None = None) -> Effects:
+        """The same as `analyse`. `floors`: kept A/A noise floors, if any."""
+        return _conclude(self.run, self.verdict, self.measured, self.outputs, floors)
+
+
+def gather(run: StoredRun) -> Gathered:
+    """Audit, metrics and output counts in one pass over the rows: blocks may be read when asked for, each once."""
     layout = Layout(run.plan)
     gathering, count = Gathering(layout), OutputCount(run, layout)
     verdict = audit(run, layout=layout, also=(gathering, count))
-    return verdict, _conclude(run, verdict, gathering.finish(verdict), count.finish(), floors)
+    return Gathered(run=run, verdict=verdict, measured=gathering.finish(verdict), outputs=count.finish())
+
+
+def examine(run: StoredRun, *, floors: Mapping[str, Any] | None = None) -> tuple[Verdict, Effects]:
+    """`audit` and `analyse` in one pass over the rows."""
+    gathered = gather(run)
+    return gathered.verdict, gathered.conclude(floors=floors)
 
 
 def _conclude(

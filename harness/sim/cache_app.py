@@ -107,7 +107,12 @@ class CacheService:
     async def _register(self, request: Request, response: Response) -> None:
         head = orjson.loads(request.body)
         self._workers[str(head["worker"])] = str(head["model"])
-        body = {"chunk_size": self.settings.chunk_size, "store_generated": self.settings.store_generated}
+        settings = self.settings
+        body = {
+            "chunk_size": settings.chunk_size,
+            "store_generated": settings.store_generated,
+            "store_after": settings.store_after,
+        }
         response.send(200, orjson.dumps(body), JSON)
 
     def _select(self, facts: Facts, scope: str) -> ActiveFaults:

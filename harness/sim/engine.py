@@ -90,9 +90,10 @@ class Engine:
         self._admit_waiting()
 
     def end_response(self, job: Job) -> None:
-        """The response has been sent: stores may complete now."""
-        for store in job.stores:
-            self._spawn(self._finish_store(store, job.scale))
+        """The response has been sent: stores may complete now, where they do not do so by themselves."""
+        if self.tier is not None and not self.tier.stores_early:
+            for store in job.stores:
+                self._spawn(self._finish_store(store, job.scale))
         job.stores = []
 
     async def stores_begun(self, job: Job) -> None:
@@ -253,7 +254,10 @@ class Engine:
     def _begin_store(self, job: Job, ids: Tokens, content: Tokens | None, first: int) -> None:
         if self.tier is not None and content is not None:
             piece = StorePiece(ids, content, first)
-            job.stores.append(self._spawn(self.tier.begin_store(piece, job.facts, job.faults)))
+            store = self._spawn(self.tier.begin_store(piece, job.facts, job.faults))
+            job.stores.append(store)
+            if self.tier.stores_early:
+                self._spawn(self._finish_store(store, job.scale))
 
     async def _finish_store(self, store: asyncio.Task[int | None], scale: float) -> None:
         handle = await store

@@ -146,7 +146,9 @@ class CacheSettings(_Strict):
     eviction_ratio: Annotated[float, Field(gt=0, le=1)] = 0.2
     """share of stored chunks evicted at once"""
     store_delay_s: Seconds = 0.02
-    """s at scale 1 from the end of a response until its chunks can be read"""
+    """s at scale 1 from the end of a response (or of its prefill) until its chunks can be read"""
+    store_after: Literal["response", "prefill"] = "response"
+    """what a store completes after; a long answer hides the whole store where it is `prefill`"""
     transfer: Transfer = Transfer()
     store_generated: bool = False
     """whether chunks that hold generated tokens are stored too"""

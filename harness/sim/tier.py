@@ -58,6 +58,8 @@ class Tier(Protocol):
 
     chunk_size: int
     store_generated: bool
+    stores_early: bool
+    """Stores complete after the prefill, not after the response."""
 
     async def lookup(self, prompt: Tokens, facts: Facts, faults: ActiveFaults) -> Lease:
         """The longest readable prefix of whole chunks."""
@@ -100,6 +102,7 @@ class RemoteTier:
         self._heartbeat: asyncio.Task[None] | None = None
         self.chunk_size = 0
         self.store_generated = False
+        self.stores_early = False
 
     async def register(self) -> None:
         """Introduce this replica and learn the chunk size; raises CacheUnreachableError."""
@@ -109,6 +112,7 @@ class RemoteTier:
             raise CacheUnreachableError(f"cache service answered {reply.status}")
         facts = orjson.loads(reply.body)
         self.chunk_size, self.store_generated = int(facts["chunk_size"]), bool(facts["store_generated"])
+        self.stores_early = facts["store_after"] == "prefill"
 
     def _digests(self, tokens: Tokens) -> list[str]:
         return [digest.hex() for digest in chain_hashes(tokens, self.chunk_size, root_hash(b""))]
@@ -222,6 +226,7 @@ class NativeTier:
     """A tier in this process's own memory: not shared, one chunk per page, complete at once."""
 
     store_generated = True
+    stores_early = False
 
     def __init__(self, *, model: str, block_size: int, capacity_tokens: int) -> None:
         self.chunk_size = block_size

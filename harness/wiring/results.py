@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from harness import config
-from harness.analysis import Effects, analyse, audit, floors_of, merge
+from harness.analysis import Effects, Gathered, floors_of, gather, merge
 from harness.model.errors import ConfigError, ExitCode, Issue
 from harness.plan import schedule
 from harness.store import durable, read_run
+from harness.store.folder import block_folders
 
 if TYPE_CHECKING:
     from harness.model.findings import Verdict
@@ -21,12 +22,19 @@ if TYPE_CHECKING:
     from harness.model.stored import StoredRun
 
 
+WITHOUT_COUNTERS = 2_000
+"""Blocks from which counter tables are not checked again; the verdict says so (`audit.not_rechecked`)."""
+BY_CELL = 100
+"""Blocks from which summary.json holds one line a cell instead of one a matched unit: it would grow by 40 KiB a block."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
-    """A folder with its verdict."""
+    """A folder with its verdict, and what the same pass over its rows has gathered for the effects."""
 
     run: StoredRun
     verdict: Verdict
+    gathered: Gathered
 
     @property
     def exit_code(self) -> ExitCode:
@@ -45,13 +53,14 @@ def rebuild(declaration: bytes) -> tuple[Screening, Plan]:
 
 
 def read_folder(path: Path, *, chunks: bool = True) -> StoredRun:
-    """Everything a results folder holds."""
-    return read_run(path, rebuild, chunks=chunks)
+    """Everything a results folder holds; of a large one, or with `chunks=False`, without chunks and counters."""
+    return read_run(path, rebuild, chunks=chunks and len(block_folders(path / "blocks")) < WITHOUT_COUNTERS)
 
 
 def judge(run: StoredRun) -> Judged:
-    """Audit what was read."""
-    return Judged(run=run, verdict=audit(run))
+    """Audit what was read, in the one pass over its rows from which effects follow too."""
+    gathered = gather(run)
+    return Judged(run=run, verdict=gathered.verdict, gathered=gathered)
 
 
 def pair_loose(first: Path, second: Path) -> StoredRun:
@@ -72,12 +81,12 @@ def pair_loose(first: Path, second: Path) -> StoredRun:
         raise ConfigError(f"{first} and {second}", issues)
     ordered = tuple(sorted(blocks, key=lambda block: block.position))
     plan = runs[0].plan
-    log = [entry for run in runs for entry in run.header["blocks"]]
+    logs = {name: [entry for run in runs for entry in run.header[name]] for name in ("blocks", "block_log")}
     return replace(
         runs[0],
         run=f"{runs[0].run}+{runs[1].run}",
         plan=replace(plan, blocks=tuple(block for block in plan.blocks if block.pair == ordered[0].pair)),
-        header={**runs[0].header, "blocks": log},
+        header={**runs[0].header, **logs},
         blocks=ordered,
         file_findings=(*runs[0].file_findings, *runs[1].file_findings),
     )
@@ -91,21 +100,27 @@ def keep_verdict(judged: Judged, folder: Path) -> None:
 def analyse_with_floors(judged: Judged, floors: Path) -> Effects:
     """Effects beside the kept A/A noise floors; a valid A/A run adds its own to them first."""
     kept = orjson.loads(floors.read_bytes()) if floors.is_file() else {}
-    effects = analyse(judged.run, judged.verdict, floors=kept)
+    effects = judged.gathered.conclude(floors=kept)
     if judged.run.plan.aa and judged.verdict.status == "valid":
         kept = merge(kept, floors_of(judged.run, effects.table))
         durable.write_whole(floors, durable.to_json(kept))
-        effects = analyse(judged.run, judged.verdict, floors=kept)
+        effects = judged.gathered.conclude(floors=kept)
     return effects
 
 
 def report_on(judged: Judged, folder: Path, floors: Path) -> tuple[Path, Effects]:
     """audit.json, summary.json and report.html in the folder; returns the report's path and the effects."""
-    from harness.report.flat import effect_rows  # noqa: PLC0415 - plotting takes a second to import
-    from harness.report.page import write_report  # noqa: PLC0415 - the same
-
     effects = analyse_with_floors(judged, floors)
     keep_verdict(judged, folder)
+    keep_summary(judged, effects, folder)
+    return write_page(judged, effects, folder), effects
+
+
+def keep_summary(judged: Judged, effects: Effects, folder: Path) -> None:
+    """Write summary.json: every observation, or with many blocks every cell (`effects_per` says which)."""
+    from harness.report.flat import effect_rows, summary_rows  # noqa: PLC0415 - plotting takes a second to import
+
+    large = len(judged.run.blocks) >= BY_CELL
     summary = {
         "run": judged.run.run,
         "verdict": judged.verdict.status,
@@ -113,7 +128,14 @@ def report_on(judged: Judged, folder: Path, floors: Path) -> tuple[Path, Effects
         "rows": judged.verdict.rows,
         "paired": judged.verdict.paired,
         "excluded": judged.verdict.excluded,
-        "effects": effect_rows(effects.table),
+        "effects_per": "cell" if large else "unit",
+        "effects": summary_rows(effects.table) if large else effect_rows(effects.table),
     }
     durable.write_whole(folder / "summary.json", durable.to_json(summary))
-    return write_report(judged.run, judged.verdict, effects, folder / "report.html"), effects
+
+
+def write_page(judged: Judged, effects: Effects, folder: Path) -> Path:
+    """Write report.html."""
+    from harness.report.page import write_report  # noqa: PLC0415 - plotting takes a second to import
+
+    return write_report(judged.run, judged.verdict, effects, folder / "report.html")

@@ -27,7 +27,7 @@ from tests.bench.peers.tools import PEERS, Tool, own
 
 RATE = 50.0
 STREAMS = 64
-LADDER = (100, 150, 200, 300, 400, 500, 600, 800, 1000, 1200, 1600, 2000)
+LADDER = (100, 200, 300, 400, 500, 600, 800, 1000, 1200, 1600)
 """Tokens/s a stream."""
 _WAVE_S = 0.6
 _BEGIN, _END = "<!-- bench-peers: begin -->", "<!-- bench-peers: end -->"
@@ -35,7 +35,7 @@ _BEGIN, _END = "<!-- bench-peers: begin -->", "<!-- bench-peers: end -->"
 
 def single(*, quick: bool) -> Programme:
     """One stream: short requests, because a request gives one TTFT only."""
-    return Programme(streams=1, phases=(Phase(requests=40 if quick else 210, rate=RATE, tokens=4),))
+    return Programme(streams=1, phases=(Phase(requests=40 if quick else 160, rate=RATE, tokens=4),))
 
 
 def many(*, quick: bool) -> Programme:
@@ -59,8 +59,10 @@ def tools(only: Sequence[str]) -> tuple[list[Tool], list[dict[str, Any]]]:
     return ready, rows
 
 
-def one_start(served_by: EmitterProcess, tool: Tool, programme: Programme, folder: Path) -> list[PhaseFigures]:
-    """Measure and say so."""
+def one_start(
+    served_by: EmitterProcess, tool: Tool, programme: Programme, folder: Path
+) -> tuple[list[PhaseFigures], bool]:
+    """Measure and say so; also whether priorities could be raised."""
     outcome = run_tool(served_by, tool, programme, folder)
     phases = phase_figures(outcome, programme)
     first = phases[0]
@@ -72,12 +74,13 @@ def one_start(served_by: EmitterProcess, tool: Tool, programme: Programme, folde
         f"{outcome.wall_s:.0f} s in all\n"
     )
     sys.stdout.flush()
-    return phases
+    return phases, outcome.raised
 
 
 def one_run(ready: Sequence[Tool], folder: Path, *, forth: bool, quick: bool) -> dict[str, Any]:
     """All tools at 1 stream, then all in reversed order at 64."""
     began, load = time.monotonic(), os.getloadavg()
+    raised = True
     rows: dict[str, dict[str, Any]] = {
         tool.name: {"tool": tool.name, "version": tool.version, "ours": tool.ours, "loads": {}} for tool in ready
     }
@@ -88,18 +91,21 @@ def one_run(ready: Sequence[Tool], folder: Path, *, forth: bool, quick: bool) ->
             for tool in turn:
                 row = rows[tool.name]
                 try:
-                    phases = one_start(served_by, tool, programme, folder / f"{programme.streams}-{tool.name}")
+                    phases, as_told = one_start(served_by, tool, programme, folder / f"{programme.streams}-{tool.name}")
                 except ToolFailed as reason:
                     row["reason"] = f"could not run: {reason}"
                     sys.stdout.write(f"  {tool.name} {row['reason']}\n")
                     continue
+                raised = raised and as_told
                 row["loads"][str(programme.streams)] = [phase.as_dict() for phase in phases]
                 if programme.streams > 1:
                     top = programme.phases[-1].rate * programme.streams
-                    row["received"] = asdict(sustained(phases, top, exact=False))
+                    row["received"] = asdict(sustained(phases, top))
                     row["sustained"] = asdict(sustained(phases, top, exact=True))
+                    row["unmarked"] = asdict(sustained(phases, top, exact=True, unmarked=True)) if tool.ours else None
     return {
         "load_average": load,
+        "raised": raised,
         "minutes": (time.monotonic() - began) / 60,
         "order": [[tool.name for tool in turn] for turn, _ in halves],
         "rows": list(rows.values()),
@@ -126,7 +132,7 @@ def main() -> None:
     ready, unable = tools(options.only)
     os.sched_setaffinity(0, {EMITTER_CORE})
     folder = ROOT / "results" / "peers" / time.strftime("%Y%m%d-%H%M%S")
-    told: dict[str, Any] = {"machine": machine(), "priority": PRIORITY, "quick": options.quick, "runs": []}
+    told: dict[str, Any] = {"machine": machine(), "quick": options.quick, "runs": []}
     for index in range(options.runs):
         sys.stdout.write(f"run {index + 1} of {options.runs}\n")
         run = one_run(ready, folder / f"run-{index + 1}", forth=index % 2 == 0, quick=options.quick)
@@ -138,11 +144,6 @@ def main() -> None:
     if options.write:
         write_between_markers(options.write, text)
 
-
-PRIORITY = (
-    "The emitter ran on core 0 at real-time priority, each client alone on core 1 at the highest nice value, "
-    "where the rights allowed it."
-)
 
 if __name__ == "__main__":
     main()

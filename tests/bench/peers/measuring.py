@@ -1,8 +1,9 @@
 """Run one tool against the emitter: emitter on core 0, the tool on core 1, CPU time sampled where phases begin.
 
-Priority: the emitter is a real-time process (`chrt -r`), the tool gets the highest nice value of a session of its own.
-Real-time for tools would be unfair to those made of several processes: equal ones wait for each other for up to a
-time slice of 100 ms. Where the rights are missing both run as they are, and the result says so.
+Priority: emitter and tool each get the best nice value, in a session of their own. Not real-time: equal real-time
+processes wait for each other for up to a time slice of 100 ms, which would be unfair to tools made of several, and the
+kernel interrupts a busy real-time process for 50 ms in every second as soon as anything else wants to run. Where the
+rights are missing both run as they are, and the result says so.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import os
 import queue
-import shutil
 import subprocess
 import sys
 import threading
@@ -77,9 +77,11 @@ class EmitterProcess:
     """The emitter and the lines it prints."""
 
     def __init__(self) -> None:
-        real_time = ["chrt", "-r", "5"] if may_be_real_time() else []
-        command = [*real_time, "taskset", "-c", str(EMITTER_CORE), sys.executable, "-m", "tests.bench.peers.emitter"]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT, text=True)
+        command = ["taskset", "-c", str(EMITTER_CORE), sys.executable, "-m", "tests.bench.peers.emitter"]
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT, text=True, start_new_session=True
+        )
+        self.raised = raise_priority(self._process.pid)
         assert self._process.stdout is not None
         self.url = f"http://127.0.0.1:{self._process.stdout.readline().strip()}"
         self.lines: queue.SimpleQueue[str] = queue.SimpleQueue()
@@ -111,13 +113,6 @@ def emitter() -> Iterator[EmitterProcess]:
         yield started
     finally:
         started.close()
-
-
-def may_be_real_time() -> bool:
-    """Whether this process may start real-time processes."""
-    return shutil.which("chrt") is not None and (
-        subprocess.run(["chrt", "-r", "5", "true"], capture_output=True, check=False).returncode == 0
-    )
 
 
 def run_tool(served_by: EmitterProcess, tool: Tool, programme: Programme, folder: Path) -> Outcome:
@@ -154,7 +149,13 @@ def run_tool(served_by: EmitterProcess, tool: Tool, programme: Programme, folder
         records = tool.records(load, report["offset_ns"])
     except (OSError, KeyError, ValueError, TypeError) as failed:
         raise ToolFailed(plain(f"left no records: {failed!r}")) from failed
-    return Outcome(report=report, records=records, cpu_at=cpu_at, wall_s=time.monotonic() - began, raised=raised)
+    return Outcome(
+        report=report,
+        records=records,
+        cpu_at=cpu_at,
+        wall_s=time.monotonic() - began,
+        raised=raised and served_by.raised,
+    )
 
 
 def raise_priority(pid: int) -> bool:

@@ -109,6 +109,12 @@ def sustained_table(run: dict[str, Any]) -> str:
         if not row.get("reason"):
             cells = [*ladder_cells(row, base, "received"), *ladder_cells(row, base, "sustained")]
             lines.append(f"| {label(row)} | " + " | ".join(cells) + " |")
+    for row in run["rows"]:
+        if own_limit := row.get("unmarked"):
+            value, more = own_limit["events_per_s"], "at least " if own_limit["at_least"] else ""
+            lines.append(
+                f"\n{row['tool']}: at most 1 % of rows marked client-limited up to {more}{number(value)} events/s."
+            )
     return "\n".join(lines)
 
 
@@ -191,7 +197,9 @@ def _ladder_verdict(runs: Sequence[dict[str, Any]], kind: str, what: str) -> str
 def document(told: dict[str, Any]) -> str:
     """Everything between the markers of docs/benchmarks.md."""
     runs = told["runs"]
-    parts = [f"Machine: {machine_line(told['machine'])}. {told['priority']}"]
+    raised = all(run["raised"] for run in runs)
+    nice = "both at the best nice value" if raised else "at ordinary priority: the rights to raise it were missing"
+    parts = [f"Machine: {machine_line(told['machine'])}. Emitter on core 0, each client alone on core 1, {nice}."]
     for index, run in enumerate(runs, start=1):
         load = ", ".join(f"{value:.2f}" for value in run["load_average"])
         title = f"### Run {index}: {run['minutes']:.1f} min, load average before it {load}"
