@@ -85,7 +85,7 @@ def _audit_grid(grid: Grid, run: StoredRun, columns: audit_rows.PlanColumns, led
     audit_rows.audit_warmups(grid, planned, ledger)
     bodies = Bodies(run, grid.layout)
     for block in grid.blocks:
-        audit_bodies(block, ledger)
+        audit_bodies(block, bodies.of(block).fields, ledger)
     audit_payloads(grid, planned, bodies, ledger)
     bounds = audit_expectations(grid, planned, bodies, run.screening, ledger)
     audit_answers(grid, planned, bodies, ledger)

@@ -45,12 +45,12 @@ def audit_blocks(run: StoredRun, ledger: Ledger) -> None:
         )
 
 
-def audit_bodies(block: StoredBlock, ledger: Ledger) -> None:
+def audit_bodies(block: StoredBlock, payloads: Mapping[str, Mapping[str, Any]], ledger: Ledger) -> None:
     """What payloads.json says of each body = what the manifest says of its file (which the reader compares)."""
     listed = manifests.file_digests(block.manifest)
     if not listed:
         return
-    for payload_id, payload in block.payloads.items():
+    for payload_id, payload in payloads.items():
         name, digest = str(payload["path"]), payload["sha256"]
         on_file = listed.get(f"fixtures/{name}") or listed.get(f"warmup-fixtures/{name}") or listed.get(name)
         if on_file is None:

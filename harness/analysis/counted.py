@@ -8,7 +8,7 @@ that somebody asks about.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -63,7 +63,6 @@ class StoredCounters:
         kind, delta = self._judged()
         self._kind[cells], self._delta[cells] = kind[here], delta[here]
         self._has: BoolArray = (self._kind != _UNREAD).any(axis=(1, 2))
-        self._rows: dict[str, list[int]] | None = None
 
     def _column(self, name: str) -> Any:
         column: Any = self._table[name].combine_chunks()
@@ -82,20 +81,32 @@ class StoredCounters:
 
     def has(self, key: str) -> bool:
         """True where the table has rows of that request or window."""
-        return bool(self._has[self._index[key]]) if key in self._index else bool(self._rows_of(key))
+        return bool(self._has[self._index[key]]) if key in self._index else key in self._windows
 
     def window(self, key: str) -> WindowCounters:
         """All deltas around one request or window."""
-        deltas: dict[str, dict[Counter, CounterDelta]] = {}
-        for row in self._table.take(self._rows_of(key)).to_pylist():
-            change = _change(row["before"], row["after"], row["status"], row["reason"])
-            deltas.setdefault(row["target"], {})[Counter(row["counter"])] = change
-        return WindowCounters(deltas=deltas)
+        return WindowCounters(deltas=self._deltas(key))
 
     def pools(self, key: str, replicas: tuple[str, ...]) -> tuple[str, ...]:
         """Cache services that were read around that request."""
-        read = dict.fromkeys(self._table["target"].take(self._rows_of(key)).to_pylist())
-        return tuple(target for target in read if target not in replicas)
+        return tuple(target for target in self._deltas(key) if target not in replicas)
+
+    def _deltas(self, key: str) -> dict[str, dict[Counter, CounterDelta]]:
+        if key not in self._index:
+            return self._windows.get(key, {})
+        return self._changes(self._known & (self._of_request == self._index[key])).get(key, {})
+
+    @cached_property
+    def _windows(self) -> dict[str, dict[str, dict[Counter, CounterDelta]]]:
+        return self._changes(self._known & (self._of_request < 0))
+
+    def _changes(self, rows: BoolArray) -> dict[str, dict[str, dict[Counter, CounterDelta]]]:
+        """Key → target → counter → what happened, of the chosen rows."""
+        out: dict[str, dict[str, dict[Counter, CounterDelta]]] = {}
+        for row in self._table.take(np.flatnonzero(rows)).to_pylist():
+            change = _change(row["before"], row["after"], row["status"], row["reason"])
+            out.setdefault(row["key"], {}).setdefault(row["target"], {})[Counter(row["counter"])] = change
+        return out
 
     def at(self, targets: npt.NDArray[np.object_], counter: Counter) -> tuple[IntArray, BoolArray]:
         """(increment, known) of a counter per key of the layout, at the target named for that key."""
@@ -135,16 +146,6 @@ class StoredCounters:
             if found[k] or works[k, idle.get(request.replica, [])].any():
                 out.add(request.key)
         return out
-
-    def _rows_of(self, key: str) -> list[int]:
-        if self._rows is None:
-            self._rows = {}
-            keys: list[Any] = self._table["key"].to_pylist()
-            wanted = {*np.flatnonzero(self._known).tolist()}
-            for i, name in enumerate(keys):
-                if i in wanted:
-                    self._rows.setdefault(name, []).append(i)
-        return self._rows.get(key, [])
 
 
 def _change(before: float | None, after: float | None, status: str, reason: str | None) -> CounterDelta:

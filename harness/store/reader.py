@@ -9,6 +9,7 @@ folder of ten thousand blocks is audited block after block in bounded memory.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -23,7 +24,7 @@ from harness.store.footers import Shape
 from harness.store.manifests import FileDigests, Shared
 from harness.store.payloads import LatestPayloads, StoredPayloads
 from harness.store.tables import StoredTable, TableShelf
-from harness.store.verifying import FIX, Checked, Folder, checking, compare, found, read_json
+from harness.store.verifying import FIX, Checked, Folder, checking, compare, found, read_json, workers
 from harness.store.writer import FILES, MANIFEST, REASON
 
 if TYPE_CHECKING:
@@ -43,10 +44,11 @@ def read_run(path: Path, rebuild: Rebuild, *, chunks: bool = True) -> StoredRun:
     declaration = _declaration(path)
     folders = block_folders(path / "blocks")
     stems = tuple(FILES) if chunks else ("requests", "warmups")
-    with checking(folders, stems=stems) as checked:
-        screening, plan = _rebuild(path, declaration, rebuild)
-        header, findings = _header(path, screening)
-        blocks = _blocks(folders, list(checked), stems, findings)
+    pool = workers(len(folders))
+    checked = checking(folders, stems=stems, pool=pool)
+    screening, plan = _rebuild(path, declaration, rebuild)
+    header, findings = _header(path, screening)
+    blocks = _blocks(folders, list(checked), stems, findings, pool)
     excluded, superseded = _archived(path, "excluded", findings), _archived(path, "superseded", findings)
     committed = [asdict(entry) for entry in current(read_log(path))]
     log = [{"event": "committed", "block": entry["position"], **entry} for entry in committed]
@@ -89,14 +91,18 @@ def _header(path: Path, screening: Screening) -> tuple[dict[str, Any], list[Find
 
 
 def _blocks(
-    folders: Sequence[Folder], checked: Sequence[Checked], stems: Sequence[str], findings: list[Finding]
+    folders: Sequence[Folder],
+    checked: Sequence[Checked],
+    stems: Sequence[str],
+    findings: list[Finding],
+    pool: Executor | None,
 ) -> tuple[StoredBlock, ...]:
     """The committed blocks; one without a manifest is left out, and was found."""
     for one in checked:
         findings.extend(one.findings)
     whole = [(folder, one) for folder, one in zip(folders, checked, strict=True) if one.manifest is not None]
     paths = [path for (_, _, path), _ in whole]
-    shelves = {stem: TableShelf(stem, FILES[stem], paths) for stem in stems}
+    shelves = {stem: TableShelf(stem, FILES[stem], paths, pool) for stem in stems}
     shared, latest = Shared(), LatestPayloads()
     return tuple(
         _block(folder, one, index, shelves=shelves, shared=shared, latest=latest)

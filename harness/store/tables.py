@@ -2,16 +2,16 @@
 
 Strategy: a folder of ten thousand blocks does not fit into memory, but everybody who walks over it asks block after
 block for the same few columns. `StoredTable` stands for a `pyarrow.Table`: what needs no rows (names, schema, number of
-rows) is known, `select` and single columns read just those, and anything else reads the whole table. Once blocks are
-asked for one after another, a thread decodes a few blocks ahead; Arrow does not hold the interpreter's lock meanwhile.
+rows) is known, `select` and single columns read just those, and anything else reads the whole table. Once blocks of a
+large folder are asked for one after another, worker processes decode some blocks ahead. (A thread does not help: it
+needs the interpreter's lock a dozen times a block, and waits for it each time until the audit's own work lets go.)
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Executor, Future
 from pathlib import Path
-from threading import Lock
 from typing import Any
 
 import pyarrow as pa
@@ -21,8 +21,10 @@ from harness.model.errors import SchemaError
 from harness.store import durable
 from harness.store.schemas import arrow_schema, conform, empty_table
 
-AHEAD = 16
-"""Blocks decoded ahead of the one asked for: about 2 MiB of the audit's columns."""
+BATCH = 8
+"""Blocks a worker decodes at a time."""
+AHEAD = 4
+"""Batches in the making: some 2 MiB of the audit's columns."""
 
 
 class StoredTable:
@@ -74,28 +76,32 @@ class StoredTable:
 
 
 class TableShelf:
-    """One kind of table (`requests`, `warmups`, …) of every block of a run, in the order of the blocks."""
+    """One kind of table (`requests`, `warmups`, …) of every block of a run, in the order of the blocks.
 
-    def __init__(self, stem: str, table: str, paths: Sequence[Path]) -> None:
+    Not for several threads at once.
+    """
+
+    def __init__(self, stem: str, table: str, paths: Sequence[Path], workers: Executor | None = None) -> None:
         self.stem = stem
         self.table = table
         self._paths = paths
-        self._lock = Lock()
-        self._pool: ThreadPoolExecutor | None = None
-        self._waiting: dict[int, Future[pa.Table]] = {}
+        self._workers = workers
+        self._waiting: dict[int, Future[list[bytes | None]]] = {}
+        self._batch: tuple[int, list[bytes | None]] = (-1, [])
         self._asked: tuple[int, tuple[str, ...]] = (-1, ())
         self._opened: tuple[int, pq.ParquetFile] | None = None
 
     def read(self, index: int, names: tuple[str, ...]) -> pa.Table:
         """These columns of one block; with the same columns asked of block after block, the next are made ready."""
-        with self._lock:
-            last, before = self._asked
-            self._asked = (index, names)
-            if names != before or index != last + 1:
-                self._forget()
-                return self._decode(index, names)
-            ready = self._ahead(index, names)
-        return ready.result()
+        last, before = self._asked
+        self._asked = (index, names)
+        if names != before or index != last + 1:
+            self._forget()
+        elif self._workers is not None:
+            ready = self._ahead(self._workers, index // BATCH, names)[index % BATCH]
+            if ready is not None:
+                return pa.ipc.open_stream(ready).read_all()
+        return _columns(self._file(index), names)
 
     def whole(self, index: int) -> pa.Table:
         """All columns of one block in today's schema; an empty table where there is no readable file."""
@@ -108,42 +114,56 @@ class TableShelf:
             return empty_table(self.table)  # reading the folder has said so as a finding
         return conform(stored, self.table)[0]
 
-    def _ahead(self, index: int, names: tuple[str, ...]) -> Future[pa.Table]:
-        if self._pool is None:
-            self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix=f"decode-{self.stem}")
-        for later in range(index, min(index + AHEAD, len(self._paths))):
-            if later not in self._waiting:
-                self._waiting[later] = self._pool.submit(self._fresh, later, names)
-        return self._waiting.pop(index)
+    def _ahead(self, workers: Executor, number: int, names: tuple[str, ...]) -> list[bytes | None]:
+        """The blocks of a batch, and the next batches on their way."""
+        if self._batch[0] != number:
+            for later in range(number, min(number + AHEAD, -(-len(self._paths) // BATCH))):
+                if later not in self._waiting:
+                    folders = self._paths[later * BATCH : (later + 1) * BATCH]
+                    files = [folder / f"{self.stem}.parquet" for folder in folders]
+                    self._waiting[later] = workers.submit(decoded, files, names)
+            self._batch = (number, self._waiting.pop(number).result())
+        return self._batch[1]
 
     def _forget(self) -> None:
         for future in self._waiting.values():
             future.cancel()
         self._waiting.clear()
-
-    def _decode(self, index: int, names: tuple[str, ...]) -> pa.Table:
-        """Read where blocks are asked for out of order; the last file stays open for its other columns."""
-        if self._opened is None or self._opened[0] != index:
-            self._opened = (index, self._file(index))
-        return self._columns(self._opened[1], names)
-
-    def _fresh(self, index: int, names: tuple[str, ...]) -> pa.Table:
-        return self._columns(self._file(index), names)
+        self._batch = (-1, [])
 
     def _file(self, index: int) -> pq.ParquetFile:
-        path = self._path(index)
-        try:
-            return _open(path)
-        except (pa.ArrowException, OSError) as error:
-            words = f"{path} changed while it was being read: {error}"
-            raise SchemaError(words, hint="Leave the folder alone and try again.") from error
-
-    @staticmethod
-    def _columns(file: pq.ParquetFile, names: tuple[str, ...]) -> pa.Table:
-        return file.read(columns=list(names), use_threads=False).select(list(names))
+        """The file, which stays open for its other columns until another one is asked for."""
+        if self._opened is None or self._opened[0] != index:
+            path = self._path(index)
+            try:
+                self._opened = (index, _open(path))
+            except (pa.ArrowException, OSError) as error:
+                words = f"{path} changed while it was being read: {error}"
+                raise SchemaError(words, hint="Leave the folder alone and try again.") from error
+        return self._opened[1]
 
     def _path(self, index: int) -> Path:
         return self._paths[index] / f"{self.stem}.parquet"
+
+
+def decoded(paths: Sequence[Path], names: tuple[str, ...]) -> list[bytes | None]:
+    """These columns of some files as Arrow streams; None for a file that cannot be read so. Run by a worker."""
+    out: list[bytes | None] = []
+    for path in paths:
+        try:
+            table = _columns(_open(path), names)
+        except (pa.ArrowException, OSError, KeyError):
+            out.append(None)  # whoever asks for this block reads it by itself, and learns why
+            continue
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, table.schema) as stream:
+            stream.write_table(table)
+        out.append(sink.getvalue().to_pybytes())
+    return out
+
+
+def _columns(file: pq.ParquetFile, names: tuple[str, ...]) -> pa.Table:
+    return file.read(columns=list(names), use_threads=False).select(list(names))
 
 
 def _open(path: Path) -> pq.ParquetFile:

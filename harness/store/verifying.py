@@ -15,8 +15,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
+from concurrent.futures import Executor, ProcessPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -53,16 +52,20 @@ class Checked:
     findings: tuple[Finding, ...] = ()
 
 
-@contextmanager
-def checking(folders: Sequence[Folder], *, stems: Sequence[str]) -> Iterator[Iterator[Checked]]:
-    """Check all blocks, in order; with many of them work goes on elsewhere while the caller does something else."""
+def workers(blocks: int) -> Executor | None:
+    """Processes for a folder of that many blocks, None where they would not pay; they end with their last user.
+
+    They are started fresh rather than forked, because the caller may have threads.
+    """
+    if blocks < MANY:
+        return None
+    return ProcessPoolExecutor(max_workers=os.cpu_count() or 1, mp_context=multiprocessing.get_context("spawn"))
+
+
+def checking(folders: Sequence[Folder], *, stems: Sequence[str], pool: Executor | None) -> Iterator[Checked]:
+    """Check all blocks, in order; with workers, they have begun when this returns."""
     check = partial(check_block, stems=tuple(stems))
-    if len(folders) < MANY:
-        yield map(check, folders)
-        return
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(max_workers=os.cpu_count() or 1, mp_context=context) as pool:
-        yield pool.map(check, folders, chunksize=AT_ONCE)
+    return map(check, folders) if pool is None else pool.map(check, folders, chunksize=AT_ONCE)
 
 
 def check_block(folder: Folder, *, stems: Sequence[str]) -> Checked:

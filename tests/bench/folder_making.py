@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import orjson
+import pyarrow as pa
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "unit" / "analysis"))
 
@@ -30,6 +31,7 @@ from harness.model.rows import COUNTERS
 from harness.model.screening import Screening
 from harness.plan import schedule
 from harness.store import BlockWriter, RunFolder
+from harness.store.schemas import to_table
 
 BODY_BYTES = 1_024
 PALINDROME = ("off", "on", "on", "off")
@@ -54,12 +56,8 @@ _OF_POOL = {
 class Model:
     """What the blocks of one arm and parity of pair have in common."""
 
-    requests: list[dict[str, Any]]
-    warmups: list[dict[str, Any]]
-    counters: list[dict[str, Any]]
-    chunks: list[dict[str, Any]]
+    tables: Mapping[str, pa.Table]
     payloads: Mapping[str, dict[str, Any]]
-    pair: int
 
 
 def make(results: Path, run: str, blocks: int, jobs: int) -> Path:
@@ -113,12 +111,13 @@ def model(declared: Screening, block: PlannedBlock) -> Model:
     everything: dict[str, PlannedRequest] = {r.payload_id: r for r in (*block.warmups, *block.requests)}
     payloads = {pid: synthetic.payload_fields(synthetic.payload(r, everything)) for pid, r in everything.items()}
     return Model(
-        requests=rows,
-        warmups=warmups,
-        counters=[*_counters(rows, pooled=reach != "none"), *windows],
-        chunks=[_chunk(row, event) for row in rows for event in range(2)],
+        tables={
+            "requests": to_table("requests", rows),
+            "warmups": to_table("requests", warmups),
+            "counters": to_table("counters", [*_counters(rows, pooled=reach != "none"), *windows]),
+            "chunks": to_table("chunks", [_chunk(row, event) for row in rows for event in range(2)]),
+        },
         payloads=payloads,
-        pair=block.pair,
     )
 
 
@@ -195,7 +194,7 @@ def write(folder: RunFolder, declared: Screening, base: Model, position: int) ->
             kind = "warmup-fixtures" if pid.split("/")[1] == "warmup" else "fixtures"
             (writer.path / kind / fields["path"]).write_bytes(bodies[pid])
         writer.put("payloads.json", orjson.dumps(payloads, option=orjson.OPT_SORT_KEYS | orjson.OPT_APPEND_NEWLINE))
-        _add(writer, base, position=position, pair=pair, arm=arm, names=names, digests=digests, run=folder.run)
+        _add(writer, base, {"block": position, "pair": pair, "run": folder.run}, names, digests)
         for name in ("A.log", "B.log"):
             writer.put(f"logs/{name}", f"{name} of block {position}\n".encode())
         for name in ("start-A", "start-B", "end-A", "end-B"):
@@ -220,30 +219,21 @@ def _payloads(base: Model, names: Mapping[str, str], digests: Mapping[str, str])
 
 
 def _add(
-    writer: BlockWriter,
-    base: Model,
-    *,
-    position: int,
-    pair: int,
-    arm: str,
-    names: Mapping[str, str],
-    digests: Mapping[str, str],
-    run: str,
+    writer: BlockWriter, base: Model, place: Mapping[str, Any], names: Mapping[str, str], digests: Mapping[str, str]
 ) -> None:
-    place = {"block": position, "pair": pair}
-    for stem, rows in (("requests", base.requests), ("warmups", base.warmups)):
-        fresh = place | {"arm": arm, "plays": arm, "run": run, "payload_bytes": BODY_BYTES}
-        writer.add(
-            stem,
-            [
-                row
-                | fresh
-                | {"payload_id": names[row["payload_id"]], "payload_sha256": digests[names[row["payload_id"]]]}
-                for row in rows
-            ],
-        )
-    writer.add("counters", [row | place for row in base.counters])
-    writer.add("chunks", [row | place for row in base.chunks])
+    """Rows as tables: making 3,000 rows a block of Python values would take longer than everything that is measured."""
+    for stem, model_table in base.tables.items():
+        table, values = model_table, dict(place)
+        if stem in ("requests", "warmups"):
+            ids = [names[pid] for pid in table["payload_id"].to_pylist()]
+            values |= {"payload_id": ids, "payload_sha256": [digests[pid] for pid in ids], "payload_bytes": BODY_BYTES}
+        for name, value in values.items():
+            column = table.schema.get_field_index(name)
+            if column >= 0:
+                field = table.schema.field(column)
+                filled = value if isinstance(value, list) else [value] * table.num_rows
+                table = table.set_column(column, field, pa.array(filled, field.type))
+        writer._tables[stem].append(table)  # noqa: SLF001 - `add` takes rows, and hands over just this
 
 
 def _manifest(declared: Screening, position: int, pair: int, arm: str, run: str) -> dict[str, Any]:
