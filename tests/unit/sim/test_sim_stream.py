@@ -43,7 +43,9 @@ def output(*pieces, finish="stop", reasoning=0):
 
 def make(wire, *, faults=(), messages=True, **settings):
     active = ActiveFaults([FaultSpec(**({"kind": f} if isinstance(f, str) else f)) for f in faults])
-    stream = EventStream(wire, Clock(), StampLog(None), request_id="r", faults=active, tolerance=Tolerance(floor_ns=1_000_000))
+    stream = EventStream(
+        wire, Clock(), StampLog(None), request_id="r", faults=active, tolerance=Tolerance(floor_ns=1_000_000)
+    )
     api = ApiRequest(
         model="m",
         messages=[{}] if messages else None,
