@@ -27,7 +27,7 @@ def pytest_collection_modifyitems(items):
                 item.add_marker(missing)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser():
     with sync_playwright() as playwright:
         chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=list(QUIET))
