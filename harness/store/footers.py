@@ -1,10 +1,10 @@
 """What a Parquet footer says about schema and rows, without decoding it where it is as this program writes it.
 
-Strategy: decoding the footer of ninety columns costs half a millisecond, the whole comparison of all bodies of a block
-with their digests about one. The footer begins with the schema and the number of rows (Apache Parquet's `FileMetaData`
-in Thrift's compact protocol, https://parquet.apache.org/docs/file-format/metadata/), and holds the Arrow schema as text.
-Where both are byte for byte those of a file that this very program makes, the schema is today's; else the footer is
-decoded and every column compared.
+Strategy: decoding the footer of ninety columns costs half a millisecond, comparing all bodies of a block with their
+digests about one and a half. The footer begins with the schema and the number of rows (Apache Parquet's `FileMetaData`
+in Thrift's compact protocol, https://parquet.apache.org/docs/file-format/metadata/), and holds the Arrow schema as
+text. Where both are byte for byte those of a file that this very program makes, the schema is today's; else the footer
+is decoded and every column compared.
 """
 
 from __future__ import annotations

@@ -46,7 +46,12 @@ def read_run(path: Path, rebuild: Rebuild, *, chunks: bool = True) -> StoredRun:
     stems = tuple(FILES) if chunks else ("requests", "warmups")
     pool = workers(len(folders))
     checked = checking(folders, stems=stems, pool=pool)
-    screening, plan = _rebuild(path, declaration, rebuild)
+    try:
+        screening, plan = _rebuild(path, declaration, rebuild)
+    except BaseException:
+        if pool is not None:
+            pool.shutdown(wait=False, cancel_futures=True)  # else the interpreter's end waits for every block
+        raise
     header, findings = _header(path, screening)
     blocks = _blocks(folders, list(checked), stems, findings, pool)
     excluded, superseded = _archived(path, "excluded", findings), _archived(path, "superseded", findings)

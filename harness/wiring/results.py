@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,7 +28,7 @@ if TYPE_CHECKING:
 WITHOUT_COUNTERS = 2_000
 """Blocks from which counter tables are not checked again; the verdict says so (`audit.not_rechecked`)."""
 BY_CELL = 100
-"""Blocks from which summary.json holds one line a cell instead of one a matched unit: it would grow by 40 KiB a block."""
+"""Blocks from which summary.json holds one line a cell, not one a matched unit: it would grow by 40 KiB a block."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,13 +57,27 @@ def rebuild(declaration: bytes) -> tuple[Screening, Plan]:
 
 def read_folder(path: Path, *, chunks: bool = True) -> StoredRun:
     """Everything a results folder holds; of a large one, or with `chunks=False`, without chunks and counters."""
-    return read_run(path, rebuild, chunks=chunks and len(block_folders(path / "blocks")) < WITHOUT_COUNTERS)
+    with _uncollected():
+        return read_run(path, rebuild, chunks=chunks and len(block_folders(path / "blocks")) < WITHOUT_COUNTERS)
 
 
 def judge(run: StoredRun) -> Judged:
     """Audit what was read, in the one pass over its rows from which effects follow too."""
-    gathered = gather(run)
+    with _uncollected():
+        gathered = gather(run)
     return Judged(run=run, verdict=gathered.verdict, gathered=gathered)
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """No cyclic garbage collection: a large plan is a million values that stay, and each collection would walk them."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def pair_loose(first: Path, second: Path) -> StoredRun:

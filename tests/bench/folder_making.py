@@ -1,4 +1,4 @@
-"""Makes large results folders for `folder_scale`: made-up rows of the paper's plan, written by the project's own writer.
+"""Makes large results folders for `folder_scale`: made-up rows of the paper's plan, written by the project's writer.
 
 Rows, payloads and counters come from the analysis tests' synthetic screenings, once for each arm of the first two pairs
 (the replica of a generation alternates between pairs); every further block is the same with its own position, pair,
@@ -176,10 +176,12 @@ def _forked(folder: RunFolder, declared: Screening, models: Sequence[Model], pos
     try:
         for position in positions:
             write(folder, declared, models[(position - 1) % len(PALINDROME)], position)
-    except BaseException:
-        sys.excepthook(*sys.exc_info())
+        os._exit(0)
+    finally:
+        # Reached with an error on its way: this process must not go on as if it were its parent.
+        if sys.exc_info()[0] is not None:
+            sys.excepthook(*sys.exc_info())
         os._exit(1)
-    os._exit(0)
 
 
 def write(folder: RunFolder, declared: Screening, base: Model, position: int) -> None:
@@ -233,7 +235,7 @@ def _add(
                 field = table.schema.field(column)
                 filled = value if isinstance(value, list) else [value] * table.num_rows
                 table = table.set_column(column, field, pa.array(filled, field.type))
-        writer._tables[stem].append(table)  # noqa: SLF001 - `add` takes rows, and hands over just this
+        writer._tables[stem].append(table)  # `add` takes rows; what it makes of them is just this
 
 
 def _manifest(declared: Screening, position: int, pair: int, arm: str, run: str) -> dict[str, Any]:

@@ -1,14 +1,20 @@
 """Reading back: what was changed after the fact becomes a finding, never an exception."""
 
+import copy
+from concurrent.futures import ThreadPoolExecutor
+
 import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from harness.analysis import audit
 from harness.model.errors import SchemaError
 from harness.model.rows import SCHEMA_VERSION, TABLES
-from harness.store import read_run
+from harness.store import durable, read_run, verifying
+from harness.store.folder import block_folders
 from harness.store.schemas import arrow_schema, conform, empty_table
+from harness.store.verifying import checking
 
 
 @pytest.fixture
@@ -144,3 +150,85 @@ def test_a_version_from_the_future_or_none_is_not_guessed_at(version):
     metadata = {} if version is None else {b"kvabba.schema_version": version}
     _, wrong = conform(empty_table("chunks").replace_schema_metadata(metadata), "chunks")
     assert len(wrong) == 1
+
+
+def test_the_log_of_committed_blocks_reaches_the_audit(finished):
+    log = finished.read().header["block_log"]
+    assert [(line["event"], line["block"], line["arm"]) for line in log] == [
+        ("committed", 1, "off"),
+        ("committed", 2, "on"),
+    ]
+
+
+def test_a_replaced_block_that_is_consistent_in_itself_is_found_by_the_audit(finished):
+    assert "audit.block_replaced" not in {found.rule for found in audit(finished.read()).findings}
+    path = block(finished) / "manifest.json"
+    path.write_bytes(path.read_bytes() + b"\n")
+    read = finished.read()
+    assert read.file_findings == ()
+    assert "audit.block_replaced" in {found.rule for found in audit(read).findings}
+
+
+def test_an_open_screening_is_not_void_for_blocks_that_have_not_run(finished):
+    durable.write_whole(finished.path / "blocks.jsonl", b"")
+    for folder in (finished.path / "blocks").iterdir():
+        folder.rename(finished.path / f".{folder.name}")
+    read = finished.read()
+    assert read.file_findings == ()
+    verdict = audit(read)
+    assert verdict.status == "incomplete"
+    assert {found.rule for found in verdict.findings} == {"audit.block_missing"}
+
+
+def test_a_superseded_block_whose_folder_is_gone_is_found(finished):
+    with (finished.path / "blocks.jsonl").open("ab") as log:
+        log.write(b'{"event":"superseded","position":3,"arm":"on","manifest_sha256":"abc"}\n')
+    found = finished.read().file_findings
+    assert [(f.rule, f.block) for f in found] == [("audit.file_missing", 3)]
+
+
+def test_the_manifest_keeps_the_digests_of_its_files(finished):
+    stored = orjson.loads((block(finished) / "manifest.json").read_bytes())["files"]
+    files = finished.read().blocks[0].manifest["files"]
+    assert dict(files.items()) == {name: entry["sha256"] for name, entry in stored.items()}
+    assert any(name.startswith("fixtures/") for name in files)
+
+
+def test_a_digest_in_payloads_json_that_is_not_the_bodys_is_found_by_the_audit(finished):
+    folder = block(finished)
+    payloads = orjson.loads((folder / "payloads.json").read_bytes())
+    name = next(iter(payloads))
+    payloads[name]["sha256"] = "0" * 64
+    (folder / "payloads.json").write_bytes(orjson.dumps(payloads))
+    details = [found.detail for found in audit(finished.read()).findings if found.rule == "audit.digest"]
+    assert any(name in detail and "payloads.json says" in detail for detail in details)
+
+
+def test_equal_payloads_of_a_pair_are_parsed_once(finished):
+    first, second = (copy.copy(b.payloads) for b in finished.read().blocks)
+    assert first
+    assert all(first[name] is second[name] for name in first)
+
+
+def test_a_pair_of_no_number_never_raises(finished):
+    path = block(finished) / "manifest.json"
+    path.write_bytes(orjson.dumps(orjson.loads(path.read_bytes()) | {"pair": "one"}))
+    assert finished.read().blocks[0].pair == 0
+
+
+def test_workers_find_what_one_process_finds(finished):
+    next((block(finished) / "fixtures").iterdir()).write_bytes(b"another")
+    folders = block_folders(finished.path / "blocks")
+    alone = list(checking(folders, stems=("requests",), pool=None))
+    with ThreadPoolExecutor() as pool:
+        assert list(checking(folders, stems=("requests",), pool=pool)) == alone
+
+
+def test_a_folder_of_many_blocks_is_read_by_processes_with_the_same_result(finished, monkeypatch):
+    alone = finished.read()
+    monkeypatch.setattr(verifying, "MANY", 1)
+    shared = finished.read()
+    assert shared.file_findings == alone.file_findings
+    for here, there in zip(shared.blocks, alone.blocks, strict=True):
+        assert here.manifest_sha256 == there.manifest_sha256
+        assert here.requests.select(["key", "ttft_ns"]).equals(there.requests.select(["key", "ttft_ns"]))
