@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from harness.cli.output import out, print_json
+from harness.cli.output import err, out, print_json
 from harness.cli.watching import Watcher
 from harness.wiring.places import Places
 
@@ -21,7 +21,9 @@ def block(
 ) -> None:
     """Run the next block of the open screening, or a loose block where none is open.
 
-    The next block must be of the arm that the order says; `kvabba audit A B` pairs two loose blocks.
+    A screening is open when `--new` began it and blocks are still to come; an interrupted `kvabba run` is not: resume it
+    with `kvabba run NAME --resume RUN`. The next block must be of the arm that the order says. `kvabba audit A B` pairs
+    two loose blocks.
 
     For example:
 
@@ -36,4 +38,7 @@ def block(
     if as_json:
         print_json({"folder": str(folder)})
     else:
+        loose = folder.parent.name == "loose"
+        kind = "loose block (no screening is open)" if loose else "block of the open screening"
+        err().print(f"{kind}:", markup=False)
         out().print(str(folder), markup=False)
