@@ -21,9 +21,9 @@ def block(
 ) -> None:
     """Run the next block of the open screening, or a loose block where none is open.
 
-    A screening is open when `--new` began it and blocks are still to come; an interrupted `kvabba run` is not: resume it
-    with `kvabba run NAME --resume RUN`. The next block must be of the arm that the order says. `kvabba audit A B` pairs
-    two loose blocks.
+    A screening is open when `--new` began it and blocks are still to come; an interrupted `kvabba run` is not: resume
+    it with `kvabba run NAME --resume RUN`. The next block must be of the arm that the order says. `kvabba audit A B`
+    pairs two loose blocks.
 
     For example:
 
