@@ -28,7 +28,7 @@ class ClientLimits:
     """The same, for a garbage collector that was not frozen."""
     clock_step_ns: int = 100_000
     """A step of the clocks under stamps that depend on both of them."""
-    steal_share: float = 0.10
+    steal_share: float = 0.05
     """CPU time taken by the hypervisor, as a share of all cores' time during the request …"""
     steal_min_ns: int = 30 * _MS
     """… and at least this much of it: the kernel counts steal in ticks of 10 ms."""

@@ -74,8 +74,8 @@ def test_a_clock_step_limits_kernel_stamps_only() -> None:
 
 def test_steal_is_judged_as_a_share_of_all_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.cpu_count", lambda: 2)
-    assert "steal: 15.0%" in (client_limited(row(cpu_steal_ns=300 * MS)) or "")
-    assert client_limited(row(cpu_steal_ns=190 * MS)) is None
+    assert "steal: 10.0%" in (client_limited(row(cpu_steal_ns=200 * MS)) or "")
+    assert client_limited(row(cpu_steal_ns=90 * MS)) is None
 
 
 def test_a_tick_or_two_of_steal_in_a_short_request_says_nothing() -> None:
