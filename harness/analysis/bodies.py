@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from harness.analysis.grid import Grid, IntArray, Layout
     from harness.analysis.ledger import Ledger
     from harness.model.planned import PlannedBlock, PlannedRequest
-    from harness.model.screening import EngineSpec, Reach, Screening
+    from harness.model.screening import AnswerForm, EngineSpec, Reach, Screening
     from harness.model.stored import StoredBlock, StoredRun
 
 BOUNDS = ("expected_local_min", "expected_local_max", "expected_external_min", "expected_external_max")
@@ -41,7 +41,7 @@ class BlockBodies:
         self.planted = frozenset(value for values in self.own.values() for value in values)
         """Values planted anywhere in the block."""
         self.canonical = {
-            payload_id: (orjson.dumps(payload["expected"]).decode(), json.dumps(payload["expected"]))
+            payload_id: _written(payload)
             for payload_id, payload in fields.items()
             if payload.get("expected") is not None
         }
@@ -208,7 +208,7 @@ def _judged(request: PlannedRequest, kept: BlockBodies, answer: str | None, outp
     except ValueError:
         pass
     own = kept.own.get(fields.get("namespace", ""), ())
-    return judge(text, expected=expected, foreign=kept.planted, own=own).verdict
+    return judge(text, expected=expected, foreign=kept.planted, own=own, form=_form(fields)).verdict
 
 
 def _agree(stored: str | None, again: str) -> bool:
@@ -220,6 +220,17 @@ def _agree(stored: str | None, again: str) -> bool:
 def _planted(payload: Mapping[str, Any]) -> list[int]:
     values = [int(item["value"]) for item in payload.get("values") or ()]
     return [*values, *(payload.get("expected") or {}).values()]
+
+
+def _form(fields: Mapping[str, Any]) -> AnswerForm:
+    return "array" if fields.get("answer_form") == "array" else "object"
+
+
+def _written(fields: Mapping[str, Any]) -> tuple[str, str]:
+    """The right answer as JSON text, without and with a space after each separator."""
+    expected = fields["expected"]
+    answer = expected if _form(fields) == "object" else list(expected.values())
+    return orjson.dumps(answer).decode(), json.dumps(answer)
 
 
 def _payload(fields: Mapping[str, Any]) -> Payload:
@@ -236,4 +247,5 @@ def _payload(fields: Mapping[str, Any]) -> Payload:
         lcp=fields["lcp"],
         lcp_with_answer=fields["lcp_with_answer"],
         largest_foreign_lcp=fields["largest_foreign_lcp"],
+        answer_form=_form(fields),
     )

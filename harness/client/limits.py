@@ -28,18 +28,26 @@ class ClientLimits:
     """The same, for a garbage collector that was not frozen."""
     clock_step_ns: int = 100_000
     """A step of the clocks under stamps that depend on both of them."""
+    late_row_ns: int = 50 * _MS
+    """From the end of the stream to the row: time that a session's wall time would count as the engine's."""
     steal_share: float = 0.05
     """CPU time taken by the hypervisor, as a share of all cores' time during the request …"""
     steal_min_ns: int = 30 * _MS
     """… and at least this much of it: the kernel counts steal in ticks of 10 ms."""
 
 
-def client_limited(observation: Observation, limits: ClientLimits | None = None) -> str | None:
-    """The first threshold this row exceeds, in words with figures; None where the client did not limit it."""
+def client_limited(
+    observation: Observation, limits: ClientLimits | None = None, *, recorded_ns: int | None = None
+) -> str | None:
+    """The first threshold this row exceeds, in words with figures; None where the client did not limit it.
+
+    `recorded_ns` is when the row had been recorded, given where that moment ends a measured time.
+    """
     limits = limits or ClientLimits()
     return (
         _late_send(observation, limits)
         or (_kernel(observation, limits) if observation.stamp_source == "kernel" else _callback(observation, limits))
+        or _late_row(observation, recorded_ns, limits)
         or _steal(observation, limits)
     )
 
@@ -47,6 +55,13 @@ def client_limited(observation: Observation, limits: ClientLimits | None = None)
 def _late_send(observation: Observation, limits: ClientLimits) -> str | None:
     late = observation.health.late_send_ns
     return f"late send: {_ms(late)}" if late is not None and late > limits.late_send_ns else None
+
+
+def _late_row(observation: Observation, recorded_ns: int | None, limits: ClientLimits) -> str | None:
+    end = observation.stamps.end_ns
+    if recorded_ns is None or end is None or recorded_ns - end <= limits.late_row_ns:
+        return None
+    return f"late row: {_ms(recorded_ns - end)} after the end of the stream"
 
 
 def _callback(observation: Observation, limits: ClientLimits) -> str | None:

@@ -100,4 +100,5 @@ def _concurrency(table: schema.ConcurrencyTable) -> model.ConcurrencySpec:
         placements=tuple(table.placements),
         turns=table.turns,
         turn_tokens=table.turn_tokens,
+        answer_form=table.answer_form,
     )

@@ -130,6 +130,10 @@ def _request(draft: Draft) -> Iterator[Issue]:
         )
     if request.response_format and request.api != "chat":
         yield Issue(path="request.response_format", message="exists for the chat API only", allowed='api = "chat"')
+    windows = draft.workloads.concurrency if draft.workloads else None
+    if request.response_format and windows is not None and windows.answer_form == "array":
+        message = "its schema asks for an object, concurrency for an array"
+        yield Issue(path="request.response_format", message=message, allowed='concurrency.answer_form = "object"')
     if request.thinking == "unset" or request.api == "completions" or checks is None:
         return
     if checks.answers == "exact" and request.ignore_eos:

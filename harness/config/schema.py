@@ -166,6 +166,7 @@ class ConcurrencyTable(Table):
     placements: Placements
     turns: Annotated[int, Field(ge=2)]
     turn_tokens: Positive
+    answer_form: Literal["object", "array"] = "object"
 
 
 class WarmupTable(Table):

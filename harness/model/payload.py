@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from harness.model.screening import AnswerForm
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlantedValue:
@@ -38,3 +40,5 @@ class Payload:
     """The same against earlier prompt + its canonical answer: the most that a cache which keeps output can share."""
     largest_foreign_lcp: int
     """Longest common token prefix with any prompt of any other namespace."""
+    answer_form: AnswerForm = "object"
+    """Whether `expected` is asked for as an object, or as an array of the values in its order."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from harness.model.screening import Placement
+from harness.model.screening import AnswerForm, Placement
 
 Workload = Literal["chains", "sessions", "generation", "concurrency", "warmup"]
 Role = Literal["cold", "local", "cross", "receiver_local", "turn", "hot", "warmup"]
@@ -38,6 +38,7 @@ class PlannedPayload:
     """Indices of the planted values this turn asks for (0–2 the usual three, 3–4 the reserve values)."""
     answer_in_history: bool
     """True where the canonical history already contains the answer: such a check does not verify recovery."""
+    answer_form: AnswerForm = "object"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

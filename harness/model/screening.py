@@ -9,6 +9,8 @@ from typing import Any, Literal
 Reach = Literal["none", "replica", "all"]
 """Who can find what a replica stored outside its own prefix cache: nobody, only itself, or every replica."""
 
+AnswerForm = Literal["object", "array"]
+"""How an answer is asked for: name → value, or the values alone in the order asked (fewer tokens)."""
 Placement = Literal["fixed", "alternating"]
 EngineKind = Literal["sim", "vllm", "vllm-cpu", "sglang", "llama-cpp", "remote"]
 
@@ -152,6 +154,7 @@ class ConcurrencySpec:
     placements: tuple[Placement, ...]
     turns: int
     turn_tokens: int
+    answer_form: AnswerForm = "object"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

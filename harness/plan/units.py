@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from harness.model.planned import Check, PlannedPayload, PlannedRequest, Role, Workload
-from harness.model.screening import Placement, RequestSpec, Screening, Size
+from harness.model.screening import AnswerForm, Placement, RequestSpec, Screening, Size
 from harness.plan.namespaces import namespace
 
 USUAL_VALUES = (0, 1, 2)
@@ -87,15 +87,23 @@ def requests(screening: Screening, pair: int, units: tuple[Unit, ...], first_seq
             payload = send.payload
             here = sent_to.setdefault((payload.namespace, send.replica), {})
             anywhere = sent.setdefault(payload.namespace, {})
-            request = _request(screening, pair, unit, send, first_seq + len(result))
-            result.append(replace(request, after_same_replica=tuple(here), after_any_replica=tuple(anywhere)))
+            before = (tuple(here), tuple(anywhere))
+            result.append(_request(screening, pair, unit, send, seq=first_seq + len(result), before=before))
             here[payload.payload_id] = None
             anywhere[payload.payload_id] = None
     return tuple(result)
 
 
-def _request(screening: Screening, pair: int, unit: Unit, send: Send, seq: int) -> PlannedRequest:
-    """The request of one send, as if nothing had been sent before."""
+def _request(
+    screening: Screening,
+    pair: int,
+    unit: Unit,
+    send: Send,
+    *,
+    seq: int,
+    before: tuple[tuple[str, ...], tuple[str, ...]],
+) -> PlannedRequest:
+    """The request of one send; `before` are the payloads sent earlier to its replica, and to any."""
     payload = send.payload
     return PlannedRequest(
         key=f"{unit.name}/{send.step}",
@@ -113,8 +121,8 @@ def _request(screening: Screening, pair: int, unit: Unit, send: Send, seq: int) 
         session=send.session,
         replica=screening.engine.replicas[send.replica].name,
         payload_id=payload.payload_id,
-        after_same_replica=(),
-        after_any_replica=(),
+        after_same_replica=before[0],
+        after_any_replica=before[1],
         max_tokens=payload.max_tokens,
         forced_tokens=payload.forced_tokens,
         check=_check(screening, payload),
@@ -147,6 +155,7 @@ class _Draft:
     output: int | None = None
     window: int | None = None
     placement: Placement | None = None
+    answer_form: AnswerForm = "object"
 
     def payload(self, payload_id: str) -> PlannedPayload:
         """A body with a single turn."""
@@ -173,6 +182,7 @@ class _Draft:
             forced_tokens=self.output or _forced_everywhere(request),
             asks=() if self.output else USUAL_VALUES,
             answer_in_history=False,
+            answer_form=self.answer_form,
         )
 
     def turns(self, prefix: str, *, turns: int, turn_tokens: int) -> Iterator[PlannedPayload]:
@@ -277,6 +287,7 @@ def _concurrency(screening: Screening, pair: int) -> Iterator[Unit]:
                     index=index,
                     window=count,
                     placement=placement,
+                    answer_form=spec.answer_form,
                 ).turns(f"p{pair}/{name}/s{index:02d}", turns=spec.turns, turn_tokens=spec.turn_tokens)
                 for index in range(count)
             ]

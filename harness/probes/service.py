@@ -231,7 +231,9 @@ class Regression:
             return judge_length(seen.usage.completion_tokens, request.forced_tokens)
         if request.check == "exact" and payload.expected is not None:
             own = [value.value for value in payload.values]
-            return judge(seen.content, expected=payload.expected, foreign=self.bodies.planted, own=own)
+            return judge(
+                seen.content, expected=payload.expected, foreign=self.bodies.planted, own=own, form=payload.answer_form
+            )
         return Judgement(verdict="unchecked", values=None)
 
     def _lineage(self, request: PlannedRequest, payload: Payload, counters: WindowCounters) -> bool:

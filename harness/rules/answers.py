@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
+
+from harness.model.screening import AnswerForm
 
 Verdict = Literal[
     "correct",
@@ -36,13 +38,21 @@ class Judgement:
     """Planted values of other namespaces that stand in the answer."""
 
 
-def judge(text: str, *, expected: Mapping[str, int], foreign: Collection[int], own: Collection[int] = ()) -> Judgement:
+def judge(
+    text: str,
+    *,
+    expected: Mapping[str, int],
+    foreign: Collection[int],
+    own: Collection[int] = (),
+    form: AnswerForm = "object",
+) -> Judgement:
     """Judge an answer that must be a JSON object with the expected name → value pairs.
 
+    Where an array is asked for it must hold the values in the order of `expected`; another length cannot be read.
     `foreign` are all values planted in other namespaces, `own` those of this one (a number that is both is own). A
     foreign value anywhere in the text is foreign whatever else is right: state of another request was used (COR-1).
     """
-    values = read_values(text)
+    values = read_values(text) if form == "object" else read_items(text, tuple(expected))
     mine = {*own, *expected.values()}
     seen = {int(digits) for digits in _NUMBER.findall(text) if len(digits) < 19}
     strangers = tuple(sorted(n for n in seen if n >= _LEAST_TELLING and n in foreign and n not in mine))
@@ -77,15 +87,27 @@ def explain_wrong(transferred: Judgement, control: Judgement | None) -> Verdict:
 
 def read_values(text: str) -> dict[str, int] | None:
     """The integers of the first JSON object in the text; digits in quotes count as well. None where there is none."""
+    found = _first(text, "{")
+    return _integers(found) if isinstance(found, dict) else None
+
+
+def read_items(text: str, names: Sequence[str]) -> dict[str, int] | None:
+    """The integers of the first JSON array in the text, named in order; None without one of that length."""
+    items = _first(text, "[")
+    if not isinstance(items, list) or len(items) != len(names):
+        return None
+    return _integers(dict(zip(names, items, strict=True)))
+
+
+def _first(text: str, opening: str) -> Any:
+    """The first JSON value in the text that begins with `opening`; None without one."""
     decoder = json.JSONDecoder()
-    start = text.find("{")
+    start = text.find(opening)
     while start >= 0:
         try:
-            value, _ = decoder.raw_decode(text, start)
+            return decoder.raw_decode(text, start)[0]
         except (ValueError, RecursionError):
-            start = text.find("{", start + 1)
-            continue
-        return _integers(value)
+            start = text.find(opening, start + 1)
     return None
 
 

@@ -42,7 +42,9 @@ class Judge:
             return judge_length(seen.usage.completion_tokens, request.forced_tokens)
         if request.check == "exact" and payload.expected is not None:
             own = [planted.value for planted in payload.values]
-            return judge(seen.content, expected=payload.expected, foreign=self._planted, own=own)
+            return judge(
+                seen.content, expected=payload.expected, foreign=self._planted, own=own, form=payload.answer_form
+            )
         return Judgement(verdict="unchecked", values=None)
 
 

@@ -94,7 +94,8 @@ class Windows:
         barrier_ns, unrest = (0, []) if sick else await self._rest_after(request, seen, before)
         self.before = await self.live.snapshot()
         counters = self.live.difference(before, self.before)
-        judgement, limited = self.judge.judge(request, payload, seen, counters), client_limited(seen)
+        judgement = self.judge.judge(request, payload, seen, counters)
+        limited = client_limited(seen, recorded_ns=recorded_ns)
         facts = self._facts(request, payload, seen, counters)
         found = (
             *sick,

@@ -14,19 +14,20 @@ import xxhash
 
 from harness.sim.tokens import Tokenizer
 
-ASK = b"@ask "
+ASK, LIST = b"@ask ", b"@list "
 _ASK_END = re.compile(rb"[\n\r<]")
 _NAME = re.compile(rb"[a-z_][a-z0-9_]*")
 
 
-def asked_names(text: bytes) -> list[str]:
-    """The names of the last `@ask` line, in order; empty without one."""
-    at = text.rfind(ASK)
+def asked_names(text: bytes) -> tuple[list[str], bool]:
+    """The names of the last `@ask` or `@list` line in order (none without one), and whether it was `@list`."""
+    ask, listed = text.rfind(ASK), text.rfind(LIST)
+    mark, at = (ASK, ask) if ask > listed else (LIST, listed)
     if at < 0:
-        return []
-    rest = text[at + len(ASK) : at + len(ASK) + 4096]
+        return [], False
+    rest = text[at + len(mark) : at + len(mark) + 4096]
     end = _ASK_END.search(rest)
-    return [name.decode() for name in _NAME.findall(rest[: end.start()] if end else rest)]
+    return [name.decode() for name in _NAME.findall(rest[: end.start()] if end else rest)], mark is LIST
 
 
 def planted_value(text: bytes, name: str) -> int | None:
@@ -38,9 +39,10 @@ def planted_value(text: bytes, name: str) -> int | None:
 def answer(text: bytes, *, shift: int = 0) -> str | None:
     """Compact JSON with the asked values (null where not found); None where nothing is asked.
 
+    An object for `@ask`, an array in the order asked for `@list`.
     `shift` is added to the first value that was found: a wrong model, or drift between numerics.
     """
-    names = asked_names(text)
+    names, as_list = asked_names(text)
     if not names:
         return None
     values: dict[str, int | None] = {name: planted_value(text, name) for name in names}
@@ -48,7 +50,7 @@ def answer(text: bytes, *, shift: int = 0) -> str | None:
         if shift and value is not None:
             values[name] = value + shift
             break
-    return json.dumps(values, separators=(",", ":"))
+    return json.dumps(list(values.values()) if as_list else values, separators=(",", ":"))
 
 
 def filler(tokenizer: Tokenizer, text: bytes, count: int, *, seed: int, variant: str = "") -> list[int]:

@@ -17,10 +17,10 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from harness.sim import generation, recording, recovery
+from harness.sim import recording, recovery
 from harness.sim.blocks import BlockPool, Tokens, chain_hashes
 from harness.sim.clock import LEAD_NS, Clock
-from harness.sim.generation import Source
+from harness.sim.generation import Planner, Source
 from harness.sim.job import EngineDeadError, Job, LoadFailureError
 from harness.sim.replica_counters import CounterBoard
 from harness.sim.replica_metrics import Gauges
@@ -45,6 +45,7 @@ class Engine:
         self.dead = False
         self.on_death: Callable[[], None] = lambda: None
         self._tokenizer = tokenizer
+        self._planner = Planner(tokenizer, settings)
         self._clock = clock
         self._external_skips_local = settings.external_queries_count == "n_minus_local"
         self._scheduler = Scheduler(settings.time, token_budget=settings.max_num_batched_tokens)
@@ -205,14 +206,27 @@ class Engine:
         chunk_size = 0 if self.tier is None else self.tier.chunk_size
         job.recovered = recovery.recover(job, loaded, chunk_size, self._tokenizer)
         self._fill(job, job.recovered, job.hashes, job.cached)
-        text = self._tokenizer.decode_bytes(job.recovered)
-        source = Source(text=text, reused=job.cached > 0, connector=self.tier is not None, faults=job.faults)
-        job.output = generation.plan(self._tokenizer, self.settings, job.sampling, source)
+        source = Source(
+            text=self._text(job, job.recovered),
+            reused=job.cached > 0,
+            connector=self.tier is not None,
+            faults=job.faults,
+        )
+        job.output = self._planner.plan(job.sampling, source)
         outputs = len(job.output.tokens)
         ready = job.ready_ns(self.settings.time, connector=self.tier is not None)
         job.sequence = Sequence(job.key, job.size, job.cached, outputs, ready, job.scale)
         self._scheduler.add(job.sequence)
         self._wake.set()
+
+    def _text(self, job: Job, content: Tokens) -> bytes:
+        """The recovered content as bytes. Where every token came back as it was sent, its text is known.
+
+        Decoding a long prompt anew takes a millisecond in which no other stream gets its tokens.
+        """
+        if job.facts.text and self._tokenizer.lossless and np.array_equal(content, job.prompt):
+            return job.facts.text.encode()
+        return self._tokenizer.decode_bytes(content)
 
     def _fill(self, job: Job, content: Tokens, hashes: list[bytes], computed: int) -> None:
         """Every page that is now full can be hit by others."""

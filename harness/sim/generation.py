@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import codecs
+from collections import OrderedDict
 from dataclasses import dataclass, field
+
+import xxhash
 
 from harness.sim import answers
 from harness.sim.faults import ActiveFaults
@@ -12,6 +15,8 @@ from harness.sim.tokens import Tokenizer
 
 ANSWER_BOUND = 1024
 """Tokens reserved for an answer of unforced length."""
+REMEMBERED = 32
+"""Planned outputs that are kept: a hot request asks again for what its cold one got."""
 UNICODE_FILLER = " 中文é😀—ü Ω"
 
 
@@ -59,6 +64,31 @@ class Source:
     reused: bool
     connector: bool = False
     faults: ActiveFaults = field(default_factory=lambda: ActiveFaults([]))
+
+
+class Planner:
+    """Plans outputs and remembers the last ones.
+
+    A hot request may have less time to its first token than planning 2,048 tokens takes, which would be the host's
+    doing and not the modelled engine's.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, settings: ReplicaSettings) -> None:
+        self._tokenizer = tokenizer
+        self._settings = settings
+        self._known: OrderedDict[tuple[bytes, Sampling, bool], Output] = OrderedDict()
+
+    def plan(self, sampling: Sampling, source: Source) -> Output:
+        """The output for this content; nothing is remembered where a fault may change it."""
+        if source.faults.kinds():
+            return plan(self._tokenizer, self._settings, sampling, source)
+        key = (xxhash.xxh3_128_digest(source.text), sampling, source.connector)
+        known = self._known.get(key)
+        if known is None:
+            known = self._known[key] = plan(self._tokenizer, self._settings, sampling, source)
+            if len(self._known) > REMEMBERED:
+                self._known.popitem(last=False)
+        return known
 
 
 def plan(tokenizer: Tokenizer, settings: ReplicaSettings, sampling: Sampling, source: Source) -> Output:
@@ -109,7 +139,7 @@ def pieces(tokenizer: Tokenizer, ids: list[int]) -> list[str]:
     """Text added by each token; a character that spans tokens comes with its last one, special tokens are silent."""
     decoder = codecs.getincrementaldecoder("utf-8")("ignore")
     special = set(tokenizer.specials.values())
-    return ["" if i in special else decoder.decode(tokenizer.decode_bytes([i])) for i in ids]
+    return ["" if i in special else decoder.decode(tokenizer.single(i)) for i in ids]
 
 
 def _apply_stop(output: Output, stops: tuple[str, ...]) -> None:

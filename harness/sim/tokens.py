@@ -156,6 +156,8 @@ class Tokenizer:
         self._memo_files = None if memo is None else MemoFiles(memo, path)
         spec = json.loads(path.read_text(encoding="utf-8"))
         self.backend = choose_backend(path)
+        self.lossless = isinstance(self.backend, TiktokenBackend)
+        """Whether ids decode to exactly the text they came from."""
         self.specials = {entry["content"]: int(entry["id"]) for entry in spec["added_tokens"]}
         self.vocab_size = 1 + max([*spec["model"]["vocab"].values(), *self.specials.values()])
         longest_first = sorted(self.specials, key=len, reverse=True)
@@ -163,6 +165,7 @@ class Tokenizer:
         self._memo: OrderedDict[tuple[int, bytes], Tokens] = OrderedDict()
         self._memo_tokens = 0
         self._decoded: OrderedDict[bytes, bytes] = OrderedDict()
+        self._singles: dict[int, bytes] = {}
         config_path = directory / "tokenizer_config.json"
         config = json.loads(config_path.read_text(encoding="utf-8")) if config_path.exists() else {}
         self.eos_id = self.specials.get(str(config.get("eos_token")), 0)
@@ -203,6 +206,13 @@ class Tokenizer:
         if array.size and (int(array.min()) < 0 or int(array.max()) >= self.vocab_size):
             array = np.where((array >= 0) & (array < self.vocab_size), array, self.words[0])
         return b"".join(self._piece(array[at : at + DECODE_PIECE]) for at in range(0, array.size, DECODE_PIECE))
+
+    def single(self, token: int) -> bytes:
+        """Bytes of one id, memoised (at most the vocabulary)."""
+        known = self._singles.get(token)
+        if known is None:
+            known = self._singles[token] = self.decode_bytes([token])
+        return known
 
     def _piece(self, ids: Tokens) -> bytes:
         if ids.size < DECODE_PIECE:

@@ -82,6 +82,12 @@ def test_a_tick_or_two_of_steal_in_a_short_request_says_nothing() -> None:
     assert client_limited(row(cpu_steal_ns=20 * MS), ClientLimits(steal_share=0.0001)) is None
 
 
+def test_a_row_recorded_long_after_its_stream_is_limited_where_that_moment_ends_a_measured_time() -> None:
+    assert "late row: 60.0 ms" in (client_limited(row(), recorded_ns=1060 * MS) or "")
+    assert client_limited(row(), recorded_ns=1040 * MS) is None
+    assert client_limited(row()) is None
+
+
 def test_what_was_not_measured_limits_nothing() -> None:
     assert client_limited(row("callback")) is None
 

@@ -249,6 +249,21 @@ def test_window_sessions_divide_over_the_replicas(document: Document, issues_of:
     assert set(issues_of(document)) == {"workloads.concurrency.windows[1]"}
 
 
+def test_a_schema_of_an_object_and_answers_as_an_array_exclude_each_other(
+    document: Document, issues_of: IssuesOf
+) -> None:
+    document["request"] = {**document.get("request", {}), "response_format": "json_schema"}
+    document["workloads"]["concurrency"] = {
+        "size": {"label": "1k", "tokens": 1000},
+        "windows": [2],
+        "placements": ["fixed"],
+        "turns": 2,
+        "turn_tokens": 300,
+        "answer_form": "array",
+    }
+    assert set(issues_of(document)) == {"request.response_format"}
+
+
 def test_nothing_to_measure_is_refused(document: Document, issues_of: IssuesOf) -> None:
     document["workloads"] = {"warmup": {"per_replica": 1}}
     assert "workloads" in issues_of(document)

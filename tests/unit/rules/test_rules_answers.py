@@ -4,7 +4,7 @@ import pytest
 from rule_cases import failed, local, request, seen
 
 from harness.model.observation import Stamps
-from harness.rules.answers import explain_wrong, judge, judge_length, read_values
+from harness.rules.answers import explain_wrong, judge, judge_length, read_items, read_values
 from harness.rules.row_faults import row_findings
 
 EXPECTED = {"alpha": 938639, "beta": 120007}
@@ -38,6 +38,27 @@ def test_another_a_missing_or_a_swapped_value_is_wrong(text):
 @pytest.mark.parametrize("text", ["", "938639", "{alpha: 938639}", "[1, 2]", "\x00\ufffd", '{"alpha": 93863'])
 def test_an_answer_without_a_json_object_is_unparsable(text):
     assert verdict(text) == "unparsable"
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        ("[938639,120007]", "correct"),
+        ('Here: ["938639", 120007].', "correct"),
+        ("[120007,938639]", "wrong"),
+        ("[938639,120008]", "wrong"),
+        ("[938639]", "unparsable"),
+        ("[938639,120007,1]", "unparsable"),
+        ('{"alpha":938639,"beta":120007}', "unparsable"),
+        ("[938639,777777]", "foreign"),
+    ],
+)
+def test_an_array_is_judged_by_the_order_asked(text, meant):
+    assert verdict(text, form="array") == meant
+
+
+def test_nulls_of_an_array_are_no_values():
+    assert read_items("[938639,null]", ("alpha", "beta")) == {"alpha": 938639}
 
 
 def test_cor_1_a_value_of_another_session_is_foreign_not_wrong():

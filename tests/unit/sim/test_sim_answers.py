@@ -7,7 +7,7 @@ import pytest
 
 from harness.sim import answers, generation
 from harness.sim.faults import ActiveFaults, FaultSpec
-from harness.sim.generation import Sampling, Source
+from harness.sim.generation import Planner, Sampling, Source
 from harness.sim.settings import ReplicaSettings
 from harness.sim.tokens import Tokenizer
 
@@ -35,11 +35,20 @@ def test_the_first_assignment_wins_and_a_missing_name_is_null():
 
 
 def test_the_last_question_counts():
-    assert answers.asked_names(b"@ask a\n@ask b, c\n") == ["b", "c"]
+    assert answers.asked_names(b"@ask a\n@ask b, c\n") == (["b", "c"], False)
 
 
 def test_a_question_ends_with_its_line():
-    assert answers.asked_names(b"@ask a, b\nmore, words") == ["a", "b"]
+    assert answers.asked_names(b"@ask a, b\nmore, words") == (["a", "b"], False)
+
+
+def test_a_list_is_answered_as_an_array_in_the_order_asked():
+    assert answers.answer(TEXT.replace(b"@ask", b"@list")) == "[938639,123,null]"
+
+
+def test_the_last_of_both_kinds_of_question_decides_the_form():
+    assert answers.answer(TEXT + b"@list beta\n") == "[123]"
+    assert answers.answer(TEXT + b"@list beta\n@ask beta\n") == '{"beta":123}'
 
 
 def test_without_a_question_there_is_no_answer():
@@ -133,3 +142,19 @@ def test_a_forced_tool_call_carries_json_arguments(tokenizer):
     )
     assert json.loads(output.text) == {"value": 0}
     assert output.finish == "tool_calls"
+
+
+def test_a_remembered_output_is_what_planning_again_gives(tokenizer):
+    sampling, source = Sampling(max_tokens=64, ignore_eos=True), Source(text=b"some text", reused=False)
+    planner = Planner(tokenizer, ReplicaSettings())
+    first = planner.plan(sampling, source)
+    assert planner.plan(sampling, Source(text=b"some text", reused=True)) is first
+    assert first == generation.plan(tokenizer, ReplicaSettings(), sampling, source)
+    assert planner.plan(sampling, Source(text=b"other text", reused=False)).text != first.text
+
+
+def test_an_output_under_a_fault_is_never_remembered(tokenizer):
+    planner = Planner(tokenizer, ReplicaSettings())
+    wrong = Source(text=TEXT, reused=True, faults=ActiveFaults([FaultSpec(kind="wrong_model_answer")]))
+    assert planner.plan(Sampling(max_tokens=64), wrong).text != answers.answer(TEXT)
+    assert planner.plan(Sampling(max_tokens=64), Source(text=TEXT, reused=True)).text == answers.answer(TEXT)
