@@ -49,8 +49,11 @@ def run(
         try:
             folder = run_named(name, places, options)
         except VoidBlock as void:
-            void.add_note(f"rule {void.rule}; the block is archived whole under excluded/ (`kvabba rules {void.rule}`)")
-            void.add_note("the screening is run again whole once the cause is removed: kvabba run NAME --follows RUN")
+            excluded, run = (
+                (watcher.results / "excluded", watcher.results.name) if watcher.results else ("excluded/", "RUN")
+            )
+            void.add_note(f"rule {void.rule}; the block is archived whole in {excluded} (`kvabba rules {void.rule}`)")
+            void.add_note(f"once the cause is removed, the whole screening again: kvabba run {name} --follows {run}")
             raise
     if limit is not None and not quiet:
         err().print("the screening is open: `kvabba block ARM NAME` or `kvabba run NAME --resume RUN` goes on")

@@ -27,6 +27,8 @@ class Watcher:
         self._quiet = quiet
         self._live = not quiet and self._console.is_terminal
         self._unit = ""
+        self.results: Path | None = None
+        """Where this run's results go, once that is known."""
         self._bar = Progress(
             TextColumn("{task.description}"),
             BarColumn(bar_width=24),
@@ -63,6 +65,7 @@ class Watcher:
 
     def folder(self, path: Path) -> None:
         """Say where the results go."""
+        self.results = path
         self._line(f"results in {path}")
 
     def fixture(self, done: int, total: int) -> None:

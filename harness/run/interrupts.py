@@ -13,8 +13,11 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 @asynccontextmanager
-async def interruptible() -> AsyncIterator[None]:
-    """Turn the first signal into InterruptedRun (exit code 6) once everything inside has been torn down."""
+async def interruptible(hint: str | None = None) -> AsyncIterator[None]:
+    """Turn the first signal into InterruptedRun (exit code 6) once everything inside has been torn down.
+
+    `hint` is the next step that the error names.
+    """
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
     caught: list[signal.Signals] = []
 
@@ -32,7 +35,6 @@ async def interruptible() -> AsyncIterator[None]:
             raise
         if task is not None:
             task.uncancel()
-        hint = "Go on with `kvabba run NAME --resume RUN`; the half-done pair is rerun whole."
         raise InterruptedRun(f"interrupted by {caught[0].name}; everything was stopped", hint=hint) from None
     finally:
         for number in SIGNALS:

@@ -214,7 +214,8 @@ def _drive(
 
 
 async def _main(setting: Setting, blocks: Sequence[PlannedBlock], last: str) -> None:
-    async with interruptible():
+    again = f"kvabba run {setting.screening.name} --resume {setting.folder.run}"
+    async with interruptible(f"Go on with `{again}`; the half-done pair is rerun whole."):
         if "client_calibration" not in setting.folder.header():
             bar = await calibrate(client_settings(setting.screening))
             setting.folder.amend(client_calibration=bar.as_dict())

@@ -144,7 +144,7 @@ def validate_arm(screening: Screening, arm: Arm, places: Places, options: Valida
 
 
 async def _main(task: suite.Task) -> suite.Outcome:
-    async with interruptible():
+    async with interruptible("Nothing was stored; run `kvabba validate` again."):
         return await suite.run(task)
 
 
