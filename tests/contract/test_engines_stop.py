@@ -161,6 +161,9 @@ sys.path.insert(0, {here!r})
 from fakes_screening import FAKE, OFF, replica, screening
 from harness.engines import launch
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell that put the tests in the background ignores it
+
+
 async def main():
     task = asyncio.current_task()
     for number in (signal.SIGTERM, *([signal.SIGINT] if {sigint} else [])):
