@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.text import Text
 
-from harness.cli.output import err
+from harness.cli.livebar import LiveBar
 
 if TYPE_CHECKING:
     from harness.engines.events import LaunchEvent
@@ -19,29 +17,8 @@ if TYPE_CHECKING:
 _MARK = {"passed": "ok", "failed": "FAILED", "not_validated": "not validated"}
 
 
-class LayerWatch:
+class LayerWatch(LiveBar):
     """Listens to a validation; use as a context manager around it."""
-
-    def __init__(self, *, quiet: bool) -> None:
-        self._console = err()
-        self._quiet = quiet
-        self._live = not quiet and self._console.is_terminal
-        self._bar = Progress(
-            TextColumn("{task.description}"), BarColumn(bar_width=24), MofNCompleteColumn(),
-            console=self._console, auto_refresh=False, transient=True,
-        )  # fmt: skip
-        self._task = self._bar.add_task("starting", total=None)
-
-    def __enter__(self) -> Self:
-        if self._live:
-            self._bar.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._live:
-            self._bar.stop()
 
     def options(self, short: bool, layers: Collection[LayerName], pool_gib: float | None) -> ValidateOptions:
         """Options that report here."""
@@ -75,4 +52,4 @@ class LayerWatch:
 
     def _show(self, words: str, done: int, total: int) -> None:
         if self._live:
-            self._bar.update(self._task, description=words, completed=done, total=total or None, refresh=True)
+            self._update(description=words, completed=done, total=total or None)

@@ -6,12 +6,11 @@ The display never refreshes by itself: a thread that draws would run inside meas
 from __future__ import annotations
 
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.progress import TextColumn
 
-from harness.cli.output import err
+from harness.cli.livebar import LiveBar
 
 if TYPE_CHECKING:
     from harness.engines.events import LaunchEvent
@@ -19,37 +18,14 @@ if TYPE_CHECKING:
     from harness.wiring.screenings import RunOptions
 
 
-class Watcher:
+class Watcher(LiveBar):
     """Listens to a run; use as a context manager around it."""
 
     def __init__(self, *, quiet: bool) -> None:
-        self._console = err()
-        self._quiet = quiet
-        self._live = not quiet and self._console.is_terminal
+        super().__init__(quiet=quiet, more=(TextColumn("{task.fields[left]}"),), left="")
         self._unit = ""
         self.results: Path | None = None
         """Where this run's results go, once that is known."""
-        self._bar = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=24),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[left]}"),
-            console=self._console,
-            auto_refresh=False,
-            transient=True,
-        )
-        self._task = self._bar.add_task("starting", total=None, left="")
-
-    def __enter__(self) -> Self:
-        if self._live:
-            self._bar.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._live:
-            self._bar.stop()
 
     def options(self, **values: str | bool | int | None) -> RunOptions:
         """Run options that report here."""
@@ -71,7 +47,7 @@ class Watcher:
     def fixture(self, done: int, total: int) -> None:
         """Bodies built so far."""
         if self._live:
-            self._bar.update(self._task, description="building fixtures", completed=done, total=total, refresh=True)
+            self._update(description="building fixtures", completed=done, total=total)
         elif done == total:
             self._line(f"built {total} fixtures")
 
@@ -79,20 +55,18 @@ class Watcher:
         """A step of starting or stopping a process."""
         words = f"{event.process}: {event.phase.replace('_', ' ')}"
         if self._live:
-            self._bar.update(self._task, description=f"{words} {event.seconds:.0f} s", refresh=True)
+            self._update(description=f"{words} {event.seconds:.0f} s")
         elif event.phase in {"ready", "killed"}:
             self._line(f"{words} after {event.seconds:.1f} s")
 
     def step(self, step: Step) -> None:
         """A step of the schedule."""
         if self._live:
-            self._bar.update(
-                self._task,
+            self._update(
                 description=_words(step),
                 completed=step.done,
                 total=step.total,
                 left=_left(step.left_s),
-                refresh=True,
             )
             return
         unit = f"{step.block}/{step.phase}/{step.unit}"
