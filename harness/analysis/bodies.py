@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -200,13 +199,6 @@ def _judged(request: PlannedRequest, kept: BlockBodies, answer: str | None, outp
     text = answer or ""
     if text in kept.canonical.get(request.payload_id, ()):
         return "correct"
-    try:
-        if (
-            orjson.loads(text) == expected
-        ):  # the usual case: exactly the asked object, so nothing foreign can stand in it
-            return "correct"
-    except ValueError:
-        pass
     own = kept.own.get(fields.get("namespace", ""), ())
     return judge(text, expected=expected, foreign=kept.planted, own=own, form=_form(fields)).verdict
 
@@ -229,8 +221,11 @@ def _form(fields: Mapping[str, Any]) -> AnswerForm:
 def _written(fields: Mapping[str, Any]) -> tuple[str, str]:
     """The right answer as JSON text, without and with a space after each separator."""
     expected = fields["expected"]
-    answer = expected if _form(fields) == "object" else list(expected.values())
-    return orjson.dumps(answer).decode(), json.dumps(answer)
+    if _form(fields) == "array":
+        text = orjson.dumps(list(expected.values())).decode()
+        return text, text.replace(",", ", ")
+    text = orjson.dumps(expected).decode()
+    return text, text.replace('":', '": ').replace(',"', ', "')
 
 
 def _payload(fields: Mapping[str, Any]) -> Payload:

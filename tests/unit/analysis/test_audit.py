@@ -332,6 +332,23 @@ def test_a_row_that_is_no_measurement_leaves_by_name(run: StoredRun, changes: di
     assert rule in rules(verdict)
 
 
+@pytest.mark.parametrize(
+    ("text", "again"),
+    [("[{}]", None), ("[ {} ]", None), ("[{}, 1]", "unparsable"), ('{{"alpha":{}}}', "unparsable"), ("[1{}]", "wrong")],
+)
+def test_an_answer_asked_for_as_an_array_is_judged_again_as_one(text: str, again: str | None) -> None:
+    run = make_run()
+    row = next(r for r in run.blocks[1].requests.to_pylist() if r["key"] == KEY)
+    for block in run.blocks[:2]:
+        fields = block.payloads[row["payload_id"]]
+        fields["answer_form"] = "array"
+    right = fields["expected"]["alpha"]
+    both = edit(edit(run, 1, KEY, answer=f"[{right}]"), 2, KEY, answer=text.format(right))
+    found = [f.detail for f in audit(both).findings if (f.rule, f.subject) == ("audit.verdict", KEY) and f.block == 2]
+    assert len(found) == bool(again)
+    assert all(f"judged again {again}" in detail for detail in found)
+
+
 def test_cor_1_one_foreign_answer_voids_the_block_and_its_pair(run: StoredRun) -> None:
     other = run.blocks[1].payloads["p1/chains/32k/0/turn-1"]["expected"]["alpha"]
     verdict = audit(edit(run, 2, KEY, verdict="foreign", answer=f'{{"alpha": {other}}}'))

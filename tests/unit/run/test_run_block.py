@@ -267,3 +267,17 @@ def test_warm_ups_are_stored_apart(make_run):
 
 def test_chains_are_declared_in_this_world():
     assert CHAINS.chains is not None
+
+
+def test_recording_late_limits_the_rows_of_sessions_only(make_run, monkeypatch):
+    told = []
+
+    def spy(_seen, *, recorded_ns=None):
+        told.append(recorded_ns is not None)
+
+    monkeypatch.setattr("harness.run.windows.client_limited", spy)
+    run = make_run(screening=make_screening(workloads=ALL_WORKLOADS))
+    run.go()
+    planned = [request for block in run.plan.blocks for request in (*block.warmups, *block.requests)]
+    assert told == [request.workload == "sessions" for request in planned if request.window is None]
+    assert any(told)
