@@ -71,7 +71,11 @@ def expected_bounds(seen: Prefixes, engine: EngineSpec, reach: Reach) -> IntArra
         # State is saved only at step ends and at floor(n/bs)*bs: a shorter shared prefix may hit nothing at first.
         local_min = np.where(seen.repeated & (n % block != 0), local_min, 0)
     held, least, most = {
-        "all": (seen.sent_anywhere, seen.anywhere, seen.anywhere_answered),
+        "all": (
+            seen.sent_anywhere,
+            seen.anywhere,
+            seen.anywhere_answered if engine.pool_keeps_output else seen.anywhere,
+        ),
         "replica": (seen.sent_here, seen.same, seen.same_answered),
         "none": (np.zeros_like(seen.known), seen.same, seen.same),
     }[reach]

@@ -35,7 +35,7 @@ class Issue:
 
     def __str__(self) -> str:
         tail = f" (allowed: {self.allowed})" if self.allowed else ""
-        return f"{self.path}: {self.message}{tail}"
+        return f"{self.path}: {self.message}{tail}" if self.path else f"{self.message}{tail}"
 
 
 class HarnessError(Exception):
@@ -56,7 +56,7 @@ class ConfigError(HarnessError):
 
     def __init__(self, source: str, issues: Sequence[Issue]) -> None:
         lines = "\n".join(f"  {issue}" for issue in issues)
-        super().__init__(f"{source}: {len(issues)} problem(s)\n{lines}")
+        super().__init__(f"{source}: {len(issues)} problem{'' if len(issues) == 1 else 's'}\n{lines}")
         self.source = source
         self.issues = tuple(issues)
 

@@ -130,8 +130,6 @@ RULES: dict[str, Rule] = {
         _rule("isolation.salt_ignored", _V, _VOID, "the same text under another salt was warm",
               "The isolation canary found hits: some cache ignores the namespace.",
               "Do not use this connector for paired measurements, or isolate by text alone and say so."),
-        _rule("isolation.reset_unproven", _V, _VOID, "a cache reset could not be proven",
-              "A status code is not proof; the canary after the reset was warm.", "Restart the process instead of resetting it."),
         _rule("answer.foreign", _V, _VOID, "the answer belongs to another namespace",
               "A value planted in another namespace came back: state of another request was used.",
               "Stop using this cache; run `kvabba validate`."),

@@ -77,6 +77,13 @@ class EngineSpec:
     """Regular expressions; a log line that matches one voids the block."""
     options: Mapping[str, Any] = field(default_factory=dict)
 
+    @property
+    def pool_keeps_output(self) -> bool:
+        """Whether a shared tier may hold chunks with generated tokens. LMCache 0.5.4 does; the simulator says itself."""
+        if self.kind != "sim":
+            return True
+        return bool((self.options.get("cache_settings") or {}).get("store_generated", False))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arm:

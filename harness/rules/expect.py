@@ -28,7 +28,8 @@ def expectation(request: PlannedRequest, *, payload: Payload, engine: EngineSpec
 
     External: the shared tier holds `c = floor(LCP/C)*C` of whatever reaches it (reach `all`: every replica's earlier
     payloads; `replica`: the replica's own; `none`: nothing), and `H_ext = max(0, c - H_local)`, less 1 where c = n
-    (the last token is always computed). The upper end again counts the answer: LMCache 0.5.4 stores generated tokens.
+    (the last token is always computed). The upper end again counts the answer where the tier may hold it: LMCache 0.5.4
+    stores generated tokens, the simulated pool only where its settings say so (`EngineSpec.pool_keeps_output`).
 
     A request with no earlier payload of its namespace is cold: all four are 0.
     """
@@ -39,7 +40,8 @@ def expectation(request: PlannedRequest, *, payload: Payload, engine: EngineSpec
         return Expectation(local_min=local_min, local_max=local_max, external_min=0, external_max=0)
     chunk = engine.chunk_size or engine.block_size
     c_min = floor_to(min(_longest(held, payload.lcp), n), chunk)
-    c_max = floor_to(min(_longest(held, payload.lcp_with_answer), n), chunk)
+    reaching = payload.lcp_with_answer if reach == "replica" or engine.pool_keeps_output else payload.lcp
+    c_max = floor_to(min(_longest(held, reaching), n), chunk)
     return Expectation(
         local_min=local_min,
         local_max=local_max,

@@ -35,6 +35,14 @@ def test_a_leak_ends_with_4_and_names_request_tokens_and_cause(tmp_path, block, 
     assert header(run)["status"] == "void"
 
 
+@pytest.mark.parametrize("seq", [8, 12, 13])
+def test_a_chunk_too_much_in_a_later_turn_is_a_leak_and_no_stored_answer(tmp_path, seq):
+    leak = fault("leak_block", tokens=256, where='"external"', when=nth_request(2, seq))
+    done = kvabba(tmp_path, "run", declaration(tmp_path, "leaky", more=leak))
+    assert done.returncode == 4, done.stderr
+    assert reason(only_run(tmp_path, "leaky"))["rule"] == "leak.external"
+
+
 def test_a_leak_is_followed_by_a_new_screening_that_names_it(tmp_path):
     path = declaration(tmp_path, "leaky", more=fault("leak_block", tokens=32, when=nth_request(1, 2)))
     assert kvabba(tmp_path, "run", path).returncode == 4

@@ -41,7 +41,7 @@ def test_config_error_carries_the_exit_code_of_a_wrong_declaration(document: Doc
     with pytest.raises(ConfigError) as caught:
         from_document(document, source="spoilt")
     assert caught.value.exit_code == ExitCode.DECLARATION
-    assert str(caught.value).startswith("spoilt: 1 problem(s)")
+    assert str(caught.value).startswith("spoilt: 1 problem\n")
 
 
 @pytest.mark.parametrize(

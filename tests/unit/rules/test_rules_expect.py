@@ -51,6 +51,15 @@ def test_an_answer_that_fills_a_block_widens_the_upper_end_only():
     assert expect(local(), body, "none")[0] == (992, 1024)
 
 
+def test_a_pool_that_keeps_no_output_cannot_have_given_any():
+    # 1,000 tokens of the earlier prompt are shared, 1,030 with its answer: the fifth chunk of 256 would hold output
+    body = payload(1500, lcp={"p": 1000}, lcp_with_answer={"p": 1030})
+    assert expect(cross(), body, "all")[1] == (768, 1024)
+    assert expect(cross(), body, "all", kind="sim")[1] == (768, 768)
+    storing = {"cache_settings": {"store_generated": True}}
+    assert expect(cross(), body, "all", kind="sim", options=storing)[1] == (768, 1024)
+
+
 def test_an_alternating_turn_expects_the_tier_beyond_its_own_blocks():
     # turn 3 on A: A saw turn 1 (1,000 tokens), B saw turn 2 (1,300 tokens)
     body = payload(1600, lcp={"t1": 1000, "t2": 1300}, lcp_with_answer={"t1": 1000, "t2": 1300})

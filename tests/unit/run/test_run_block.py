@@ -18,9 +18,11 @@ from fake_world import (
     planted,
 )
 
+from harness.counters.canary import ResetReply
 from harness.model.counting import Counter
 from harness.model.errors import EngineError, ExitCode, FixtureError, LeakError, VoidBlock
 from harness.model.observation import FailureKind
+from harness.run.canary import CanaryProbe, canary_findings
 
 COLD, LOCAL, CROSS = "chains/1k/0/cold", "chains/1k/0/local-1", "chains/1k/0/cross"
 
@@ -158,6 +160,16 @@ def test_iso_1_a_store_that_ignores_the_salt_is_refused_before_anything_is_measu
 
 def test_iso_1_a_local_cache_that_ignores_the_salt_is_refused_too(make_run):
     assert stopped_by(make_run(Faults(salt_ignored_locally=True)), ExitCode.VOID).rule == "isolation.salt_ignored"
+
+
+def test_iso_2_ii_a_canary_served_from_the_tier_voids_whatever_a_reset_claimed():
+    assert ResetReply(success=True, status=200, body='{"success":true}').meaning == "claimed"
+    warm = CanaryProbe(
+        replica="A", namespace="n", prompt_tokens=1100, local_hits=0, external_hits=1024, cached_tokens=1024
+    )
+    (found,) = canary_findings([warm], block=2)
+    assert (found.rule, found.severity) == ("isolation.salt_ignored", "void")
+    assert "1,024 external tokens" in found.detail
 
 
 @pytest.mark.parametrize("salt", ["", None])
