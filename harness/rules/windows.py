@@ -64,6 +64,7 @@ def check_concurrency(window: ConcurrencyWindow) -> list[Finding]:
         *_broken_counters(window),
         *_sums(window),
         *_member_shortfalls(window),
+        *_unused_hits(window),
         *_window_shortfall(window),
         *_planned_tokens(window),
         *losses(window.key, window.counters, window.pools, block=window.block),
@@ -157,6 +158,23 @@ def _member_shortfalls(window: ConcurrencyWindow) -> list[Finding]:
         words = f"{member.request.key}: {usage.cached_tokens or 0:,} cached tokens, at least {least:,} expected locally"
         out.append(window.found("treatment.local_short", words, member.request.key, expected=least))
     return out
+
+
+def _unused_hits(window: ConcurrencyWindow) -> list[Finding]:
+    """Σ cached ≥ Σ tokens that the pool found, less one a request (the last token is always computed).
+
+    A request is served max(local, found), so no store that was overtaken explains less. Judged on the simulator only:
+    a real connector may look up again while a request waits, and then the pool counts the same tokens twice.
+    """
+    found = summed(window.counters, window.pools, Counter.POOL_HIT_TOKENS)
+    if not window.ok or found is None or window.engine.kind != "sim":
+        return []
+    served = sum(m.observation.usage.cached_tokens or 0 for m in window.members if m.observation.usage)
+    if served >= found - len(window.members):
+        return []
+    words = f"window {window.key}: the pool found {found:,} tokens, the engines used {served:,}"
+    words += f": arm {window.arm.name} was not applied"
+    return [window.found("treatment.external_short", words, hits=served, expected=found)]
 
 
 def _window_shortfall(window: ConcurrencyWindow) -> list[Finding]:

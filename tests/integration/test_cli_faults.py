@@ -62,6 +62,13 @@ def test_cor_2_a_shortfall_in_on_ends_with_5(tmp_path):
     assert reason(only_run(tmp_path, "short"))["rule"] == "treatment.external_short"
 
 
+def test_cor_2_a_shortfall_inside_a_window_ends_with_5(tmp_path):
+    path = declaration(tmp_path, "short", more=fault("shortfall", chunks=1, when=nth_request(2, 13)))
+    done = kvabba(tmp_path, "run", path)
+    assert done.returncode == 5, done.stderr
+    assert reason(only_run(tmp_path, "short"))["rule"] == "treatment.external_short"
+
+
 def test_iso_1_a_shared_store_that_ignores_the_salt_is_refused_before_measuring(tmp_path):
     path = declaration(tmp_path, "unsalted", more=fault("ignore_salt", where='"shared"'))
     done = kvabba(tmp_path, "run", path)

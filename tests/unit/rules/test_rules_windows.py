@@ -16,13 +16,13 @@ def member(key, replica, n, cached, expected):
     return WindowMember(request=req, payload=payload(n), observation=seen(n, cached), expectation=expected)
 
 
-def window(members, a, b, pool_counts=None):
+def window(members, a, b, pool_counts=None, kind="vllm"):
     return ConcurrencyWindow(
         key="w",
         members=tuple(members),
         counters=WindowCounters(deltas={"A": a, "B": b, "pool": pool_counts or pool(hit=768, loaded=3)}),
         arm=ON,
-        engine=engine(),
+        engine=engine(kind=kind),
         replicas=("A", "B"),
         pools=("pool",),
         block=1,
@@ -101,3 +101,20 @@ def test_an_evicting_pool_voids_the_window():
 def test_a_prompt_of_another_length_than_planned_is_found():
     odd = WindowMember(request=COLD.request, payload=payload(999), observation=COLD.observation, expectation=FIRST)
     assert rules([odd, WARM], counted(1000), counted(1200, 0, 768)) == ["invariant.planned_tokens"]
+
+
+def test_cor_2_tokens_that_the_simulated_pool_found_and_no_engine_used_mean_that_the_arm_was_not_applied():
+    some = member("w/s0/2", "B", 1200, 512, SECOND)
+    counters = (counted(1000), counted(1200, 0, 512), pool(hit=768, loaded=2))
+    found = check_concurrency(window([COLD, some], *counters, kind="sim"))
+    assert [(f.rule, f.severity) for f in found] == [
+        ("treatment.external_short", "void"),
+        ("window.external_short", "warning"),
+    ]
+    assert rules([COLD, WARM], counted(1000), counted(1200, 0, 768), kind="sim") == []
+
+
+def test_a_simulated_store_that_was_overtaken_is_not_in_what_the_pool_found():
+    some = member("w/s0/2", "B", 1200, 512, SECOND)
+    counters = (counted(1000), counted(1200, 0, 512), pool(hit=512, loaded=2))
+    assert rules([COLD, some], *counters, kind="sim") == ["window.external_short"]
