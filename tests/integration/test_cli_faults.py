@@ -9,6 +9,7 @@ from cli_runs import declaration, fault, header, kvabba, only_run, reason, start
 from harness.store import RunFolder
 
 pytestmark = pytest.mark.slow
+EVERY = ("chains", "sessions", "generation", "concurrency")
 COLD_BLOCK_1, CROSS_BLOCK_2 = "chains/1k/0/cold", "chains/1k/0/cross"
 
 
@@ -38,7 +39,7 @@ def test_a_leak_ends_with_4_and_names_request_tokens_and_cause(tmp_path, block, 
 @pytest.mark.parametrize("seq", [8, 12, 13])
 def test_a_chunk_too_much_in_a_later_turn_is_a_leak_and_no_stored_answer(tmp_path, seq):
     leak = fault("leak_block", tokens=256, where='"external"', when=nth_request(2, seq))
-    done = kvabba(tmp_path, "run", declaration(tmp_path, "leaky", more=leak))
+    done = kvabba(tmp_path, "run", declaration(tmp_path, "leaky", keep=EVERY, more=leak))
     assert done.returncode == 4, done.stderr
     assert reason(only_run(tmp_path, "leaky"))["rule"] == "leak.external"
 
@@ -63,7 +64,8 @@ def test_cor_2_a_shortfall_in_on_ends_with_5(tmp_path):
 
 
 def test_cor_2_a_shortfall_inside_a_window_ends_with_5(tmp_path):
-    path = declaration(tmp_path, "short", more=fault("shortfall", chunks=1, when=nth_request(2, 13)))
+    short = fault("shortfall", chunks=1, when=nth_request(2, 13))
+    path = declaration(tmp_path, "short", keep=EVERY, more=short)
     done = kvabba(tmp_path, "run", path)
     assert done.returncode == 5, done.stderr
     assert reason(only_run(tmp_path, "short"))["rule"] == "treatment.external_short"
