@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from harness.model.observation import Observation
 
 _MS = 1_000_000
+_READS_APART_NS = 100_000
+"""Two events that waited together are read this close to each other."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,9 +88,16 @@ def _kernel(observation: Observation, limits: ClientLimits) -> str | None:
 
 
 def _first_content_merged(observation: Observation) -> bool:
-    """True where the read of the first content held more than one content event: the first one's stamp is hidden."""
-    content = [event.read_index for event in observation.events if event.kind == "content"]
-    return len(content) > 1 and content[0] == content[1]
+    """True where the second content had arrived when the first was read: the kernel may have joined their segments.
+
+    A joined segment carries the later stamp. Reading event by event may still give the second one a stamp of its own
+    (of a third that was joined meanwhile), so different stamps prove nothing.
+    """
+    content = [event for event in observation.events if event.kind == "content"]
+    if len(content) < 2:
+        return False
+    first, second = content[:2]
+    return second.read_index == first.read_index or second.at_ns <= first.user_ns + _READS_APART_NS
 
 
 def _steal(observation: Observation, limits: ClientLimits) -> str | None:

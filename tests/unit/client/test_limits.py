@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 
 from harness.client.limits import ClientLimits, client_limited
@@ -16,7 +18,9 @@ MS = 1_000_000
 def row(source: StampSource = "kernel", *, merged: bool = False, **health: int) -> Observation:
     reads = (1, 1) if merged else (1, 2)
     events = tuple(
-        StreamEvent(index=index, at_ns=index, user_ns=index, read_index=read, kind="content", text="x")
+        StreamEvent(
+            index=index, at_ns=20 * MS * index, user_ns=20 * MS * index, read_index=read, kind="content", text="x"
+        )
         for index, read in enumerate(reads)
     )
     return Observation(
@@ -56,6 +60,28 @@ def test_loop_lag_alone_does_not_limit_kernel_stamps() -> None:
 def test_a_late_reader_that_found_the_first_tokens_merged_limits_kernel_stamps() -> None:
     assert "merged" in (client_limited(row(merged=True, loop_lag_max_ns=6 * MS)) or "")
     assert "merged" in (client_limited(row(merged=True, kernel_delay_first_content_ns=6 * MS)) or "")
+
+
+def test_a_second_token_that_arrived_before_the_first_was_read_may_have_hidden_its_stamp() -> None:
+    # Sent at 0 and 5 ms, joined by the kernel, read at 10.2 ms: the first is stamped 5 ms, the second by a third token.
+    late = {"loop_lag_max_ns": 48 * MS, "kernel_delay_first_content_ns": 5_200_000}
+    seen = row(**late)
+    times = ((5 * MS, 10_200_000), (10 * MS, 10_210_000))
+    joined = replace(
+        seen,
+        events=tuple(
+            replace(e, at_ns=at, user_ns=at_user) for e, (at, at_user) in zip(seen.events, times, strict=True)
+        ),
+    )
+    assert "late reader" in (client_limited(joined) or "")
+    apart = ((0, 10_200_000), (20 * MS, 20_100_000))
+    alone = replace(
+        seen,
+        events=tuple(
+            replace(e, at_ns=at, user_ns=at_user) for e, (at, at_user) in zip(seen.events, apart, strict=True)
+        ),
+    )
+    assert client_limited(alone) is None
 
 
 def test_tokens_that_the_server_sent_together_do_not_limit_a_prompt_reader() -> None:
