@@ -45,7 +45,8 @@ def show_verdict(judged: Judged, *, as_json: bool) -> None:
         markup=False,
     )
     for found in verdict.findings[:_SHOWN]:
-        console.print(f"  {found.severity}  {found.rule}  {found.detail}", markup=False)
+        named = "" if not found.subject or found.subject in found.detail else f"{found.subject}: "
+        console.print(f"  {found.severity}  {found.rule}  {named}{found.detail}", markup=False)
     if len(verdict.findings) > _SHOWN:
         console.print(f"  … and {len(verdict.findings) - _SHOWN} more: --json shows all", markup=False)
 
