@@ -34,10 +34,6 @@ COLUMNS = tuple(
 """Columns of `requests` that the audit reads: a reader of large folders may load just these and `metrics.COLUMNS`."""
 
 
-DISTURBED = frozenset({"row.client_limited", "row.sim_missed"})
-"""Reasons that lie with the measuring host, not with the system under test."""
-
-
 class Collector(Protocol):
     """Something else that wants to see every grid while the rows are at hand."""
 
@@ -148,15 +144,9 @@ def _not_loaded(run: StoredRun, ledger: Ledger) -> None:
 
 
 def _failures(run: StoredRun, tally: Tally, ledger: Ledger) -> None:
-    """Unequal failure rates: survivors of unequal failures are not comparable, so the comparison is inconclusive.
-
-    A row that the measuring host disturbed says nothing about an arm: it leaves with its partner, by its own rule.
-    """
+    """Unequal failure rates: survivors of unequal failures are not comparable, so the comparison is inconclusive."""
     baseline, treatments = roles(run.plan, run.screening.baseline)
-    lost = {
-        arm: sum(count for rule, count in counts.items() if rule not in DISTURBED)
-        for arm, counts in tally.failures.items()
-    }
+    lost = {arm: sum(counts.values()) for arm, counts in tally.failures.items()}
     for treatment in treatments:
         off, on = lost.get(baseline, 0), lost.get(treatment, 0)
         rows_off, rows_on = tally.measured.get(baseline, 0), tally.measured.get(treatment, 0)

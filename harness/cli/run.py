@@ -9,7 +9,7 @@ import typer
 from harness.cli.finishing import finish
 from harness.cli.output import err
 from harness.cli.watching import Watcher
-from harness.model.errors import InterruptedRun, VoidBlock
+from harness.model.errors import VoidBlock
 from harness.wiring.places import Places
 
 
@@ -54,11 +54,6 @@ def run(
             )
             void.add_note(f"rule {void.rule}; the block is archived whole in {excluded} (`kvabba rules {void.rule}`)")
             void.add_note(f"once the cause is removed, the whole screening again: kvabba run {name} --follows {run}")
-            raise
-        except InterruptedRun as stopped:
-            if watcher.results is not None:
-                again = f"kvabba run {name} --resume {watcher.results.name}"
-                stopped.hint = f"Go on with `{again}`; the half-done pair is rerun whole."
             raise
     if limit is not None and not quiet:
         err().print("the screening is open: `kvabba block ARM NAME` or `kvabba run NAME --resume RUN` goes on")

@@ -57,6 +57,8 @@ class RunOptions:
 
     resume: str | None = None
     follows: str | None = None
+    called: str = ""
+    """The declaration as the user named it, for errors that say how to go on."""
     unvalidated: bool = False
     limit: int | None = None
     """Stop after so many blocks and leave the screening open."""
@@ -79,6 +81,7 @@ class _Prepared:
 
 def run_named(name: str, places: Places, options: RunOptions) -> Path:
     """Run every block that is left; returns the run's folder. Raises what ended the run early (see run_screening)."""
+    options = replace(options, called=name)
     if options.resume is not None:
         return _resume(name, places, options)
     prepared = _prepare(config.load(name), places, options)
@@ -94,6 +97,7 @@ def run_one_block(arm: str, name: str, places: Places, options: RunOptions, *, n
 
     `new` opens a screening and runs its first block. ConfigError where the next block is another arm's.
     """
+    options = replace(options, called=name)
     screening = config.load(name)
     _known_arm(screening, arm)
     if new:
@@ -210,12 +214,12 @@ def _drive(
         pace=pace,
         host=dict(folder.header().get("host") or {}),
     )
-    asyncio.run(_main(setting, blocks, last))
+    again = f"kvabba run {options.called} --resume {folder.run}"
+    asyncio.run(_main(setting, blocks, last, f"Go on with `{again}`; the half-done pair is rerun whole."))
 
 
-async def _main(setting: Setting, blocks: Sequence[PlannedBlock], last: str) -> None:
-    again = f"kvabba run {setting.screening.name} --resume {setting.folder.run}"
-    async with interruptible(f"Go on with `{again}`; the half-done pair is rerun whole."):
+async def _main(setting: Setting, blocks: Sequence[PlannedBlock], last: str, hint: str) -> None:
+    async with interruptible(hint):
         if "client_calibration" not in setting.folder.header():
             bar = await calibrate(client_settings(setting.screening))
             setting.folder.amend(client_calibration=bar.as_dict())

@@ -101,7 +101,7 @@ def test_the_answer_of_an_incomplete_screening_says_how_much_left(run: StoredRun
     spoiled = edit(run, 2, "chains/8k/0/cross", client_limited="gc")
     text = analyse(spoiled, audit(spoiled)).answer
     assert text.startswith("This screening is incomplete: 10 of 768 rows left the estimate")
-    assert "inconclusive" not in text  # the host disturbed a row, no arm failed more often
+    assert "inconclusive" in text
 
 
 @pytest.mark.parametrize(
