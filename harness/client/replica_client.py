@@ -39,6 +39,15 @@ class RawResult:
     health: ClientHealth
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """A call that is ready to leave; it may leave once."""
+
+    call: Call
+    request: httpx.Request
+    body_sha256: str
+
+
 class ReplicaClient:
     """Sends calls; several at once if the caller wants. Made by `open_client`."""
 
@@ -51,10 +60,14 @@ class ReplicaClient:
         """Send and decode. Every failure is an Observation; only cancellation of the task is raised."""
         return self.observe(await self.exchange(call))
 
-    async def exchange(self, call: Call) -> RawResult:
+    def prepare(self, call: Call) -> Prepared:
+        """What needs no server: headers, URL and the body's digest. For callers whose calls overlap."""
+        return Prepared(call=call, request=self._request(call), body_sha256=hashlib.sha256(call.body).hexdigest())
+
+    async def exchange(self, call: Call | Prepared) -> RawResult:
         """The window of one call: send, collect stamped reads, measure the client's own health."""
-        exchange, request = Exchange(), self._request(call)
-        sha256 = hashlib.sha256(call.body).hexdigest()
+        prepared = call if isinstance(call, Prepared) else self.prepare(call)
+        exchange, call, request = Exchange(), prepared.call, prepared.request
         await _until(call.due_ns)
         stolen = steal_ns()
         with self._window.open():
@@ -65,7 +78,7 @@ class ReplicaClient:
             health = self._health(call, exchange)
         exchange.settle()
         health = replace(health, gc_frozen=frozen, cpu_steal_ns=_increase(stolen, steal_ns()))
-        return RawResult(call=call, exchange=exchange, body_sha256=sha256, health=health)
+        return RawResult(call=call, exchange=exchange, body_sha256=prepared.body_sha256, health=health)
 
     def observe(self, result: RawResult) -> Observation:
         """Decode a finished call."""

@@ -17,8 +17,11 @@ from harness.run.rows import Measured, counter_rows, findings_of
 if TYPE_CHECKING:
     from harness.model.observation import Observation
     from harness.model.planned import PlannedRequest
-    from harness.run.ports import Decode, Snapshots
+    from harness.run.ports import Decode, Exchange, Snapshots
     from harness.run.windows import Windows
+
+
+_Ready = tuple["PlannedRequest", "Exchange"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,10 +88,11 @@ async def _rest_after(
 
 
 async def _all_sessions(windows: Windows, unit: Sequence[PlannedRequest]) -> dict[str, _Answered]:
-    """Everything is decoded after the last session has ended, so that no decoding falls into the window."""
-    sessions: dict[int | None, list[PlannedRequest]] = {}
+    """All is prepared before the first session begins and decoded after the last has ended: neither disturbs it."""
+    sessions: dict[int | None, list[_Ready]] = {}
     for request in unit:
-        sessions.setdefault(request.session, []).append(request)
+        outgoing = windows.outgoing(request, windows.setting.fixtures.payload(request.payload_id))
+        sessions.setdefault(request.session, []).append((request, windows.live.prepare(outgoing)))
     results = await asyncio.gather(*(_session(windows, turns) for turns in sessions.values()))
     return {
         request.key: _Answered(request=request, observation=decode(), recorded_ns=recorded_ns)
@@ -97,12 +101,11 @@ async def _all_sessions(windows: Windows, unit: Sequence[PlannedRequest]) -> dic
     }
 
 
-async def _session(windows: Windows, turns: Sequence[PlannedRequest]) -> list[tuple[PlannedRequest, Decode, int]]:
+async def _session(windows: Windows, turns: Sequence[_Ready]) -> list[tuple[PlannedRequest, Decode, int]]:
     """The next turn goes out when the last one ended; nothing but a stamp lies between them."""
-    ready = [(turn, windows.outgoing(turn, windows.setting.fixtures.payload(turn.payload_id))) for turn in turns]
     results = []
-    for request, outgoing in ready:
-        decode = await windows.live.exchange(outgoing)
+    for request, exchange in turns:
+        decode = await exchange()
         results.append((request, decode, windows.setting.clock.now_ns()))
     return results
 

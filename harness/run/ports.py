@@ -6,7 +6,7 @@ of `Live`. So a test that replaces `Stage` runs whole screenings without a proce
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +24,8 @@ Snapshots = Mapping[str, Snapshot]
 
 Decode = Callable[[], Observation]
 """Turns what one exchange left behind into an Observation."""
+Exchange = Callable[[], Awaitable[Decode]]
+"""Sends a prepared request and reads to the end; what came is decoded when the caller asks for it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,8 +71,8 @@ class Live(Protocol):
     async def send(self, outgoing: Outgoing) -> Observation:
         """Send and read to the end. A failed request is an Observation, never an exception."""
 
-    async def exchange(self, outgoing: Outgoing) -> Decode:
-        """The window of `send` alone: what came is decoded when the caller asks for it."""
+    def prepare(self, outgoing: Outgoing) -> Exchange:
+        """All of `send` that can be done beforehand; the call that is returned is its window alone."""
 
     async def snapshot(self) -> Snapshots:
         """Scrape every replica and service once."""

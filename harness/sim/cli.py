@@ -52,7 +52,10 @@ def parser() -> argparse.ArgumentParser:
         "--native-offload-tokens", type=int, default=0, metavar="N", help="tokens of an offload tier of its own"
     )
     replica.add_argument(
-        "--no-realtime", dest="realtime", action="store_false", help="do not ask for real-time scheduling"
+        "--no-realtime",
+        dest="realtime",
+        action="store_false",
+        help="ask neither for real-time scheduling nor for cores that stay awake",
     )
     replica.add_argument("--stamps", type=Path, metavar="FILE", help="write when each event was sent, as JSON lines")
     emitter = server("emitter", "pre-rendered streams at exact times, for client benchmarks")

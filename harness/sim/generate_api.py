@@ -24,6 +24,7 @@ from harness.sim.replica_metrics import ReplicaExposition
 from harness.sim.reply import Reply
 from harness.sim.settings import ReplicaSettings
 from harness.sim.stamps import StampLog
+from harness.sim.turnstile import Turnstile
 
 JSON = "application/json"
 SCALE_HEADER = "x-kvabba-time-scale"
@@ -63,15 +64,18 @@ class GenerateApi:
         self._engine = parts.engine
         self._settings = parts.settings
         self._unseen = parts.settings.warmup_requests
+        self._turnstile = Turnstile()
 
     async def chat(self, request: Request, response: Response) -> None:
         """A chat completion."""
         self._check_alive()
+        await self._turnstile.wait()
         await self._generate(request, response, api_request.parse_chat(request.body))
 
     async def completion(self, request: Request, response: Response) -> None:
         """A completion of text or token ids."""
         self._check_alive()
+        await self._turnstile.wait()
         await self._generate(request, response, api_request.parse_completion(request.body))
 
     def check_model(self, model: str) -> None:
@@ -86,7 +90,9 @@ class GenerateApi:
     async def _generate(self, request: Request, response: Response, api: ApiRequest) -> None:
         self.check_model(api.model)
         scale = self._scale(request)
+        await self._turnstile.wait()
         text, prompt = await self._parts.prompts.of(api)
+        await self._turnstile.wait()
         sampling = self._fit(api, len(prompt))
         request_id = request.headers.get("x-request-id") or secrets.token_hex(8)
         facts = Facts(salt=api.salt, text=text, request_id=request_id)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import contextlib
 import gc
 import logging
 import os
@@ -16,6 +15,7 @@ from typing import Any
 
 import uvloop
 
+from harness.sim import precision
 from harness.sim.cache_app import CacheService
 from harness.sim.chat_template import ChatTemplate, ChatTemplateError
 from harness.sim.clock import Clock
@@ -38,8 +38,6 @@ STUBBORN = "import signal, sys, time; signal.signal(signal.SIGTERM, signal.SIG_I
 """What the grandchild of `fork_child` runs."""
 REGISTER_TRIES = 50
 REGISTER_PAUSE_S = 0.1
-REALTIME_PRIORITY = 5
-"""Below a measuring client's (10 and more), which must not wait for the engine it measures."""
 
 
 def say(line: str) -> None:
@@ -72,8 +70,8 @@ class Host:
             logging.getLogger("sim").error("engine failed: %r", task.exception())
             self.exit(1)
 
-    async def serve(self, handler: Handler, warm: Callable[[bool], None]) -> None:
-        """Listen until the end; `slow_start` delays listening or, through `warm`, health."""
+    async def serve(self, handler: Handler, warm: Callable[[bool], None], *, note: str = "") -> None:
+        """Listen until the end; `slow_start` delays listening or, through `warm`, health. `note` is said once."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.exit, 0)
@@ -90,6 +88,8 @@ class Host:
                 f"cannot bind {self._host}:{self._port}: {os.strerror(error.errno or 0).lower()}"
             ) from error
         say(f"sim: listening on http://{self._host}:{port}")
+        if note:
+            say(f"sim: {note}")
         if slow is not None and slow.text("mode") == "health_503":
             warm(True)
             loop.call_later(slow.number("delay_s"), warm, False)
@@ -197,7 +197,7 @@ def assemble(arguments: argparse.Namespace, settings: ReplicaSettings, tier: Tie
     return Parts(
         model=arguments.model,
         settings=settings,
-        prompts=Prompts(tokenizer, template),
+        prompts=Prompts(tokenizer, template, precision.helpers() if arguments.realtime else None),
         engine=engine,
         exposition=ReplicaExposition(collector),
         clock=clock,
@@ -205,15 +205,6 @@ def assemble(arguments: argparse.Namespace, settings: ReplicaSettings, tier: Tie
         book=host.book,
         exit=host.exit,
     )
-
-
-def keep_deadlines() -> None:
-    """Round-robin real-time scheduling for this thread, where it is permitted; children and threads do not inherit it.
-
-    A busy machine otherwise makes modelled deadlines late. Where it is not permitted, late requests say so as ever.
-    """
-    with contextlib.suppress(OSError):
-        os.sched_setscheduler(0, os.SCHED_RR | os.SCHED_RESET_ON_FORK, os.sched_param(REALTIME_PRIORITY))
 
 
 def run_replica(arguments: argparse.Namespace, settings: ReplicaSettings) -> int:
@@ -228,11 +219,10 @@ def run_replica(arguments: argparse.Namespace, settings: ReplicaSettings) -> int
         def warm(value: bool) -> None:
             app.warming = value
 
-        if arguments.realtime:
-            keep_deadlines()
+        note = str(precision.ask()) if arguments.realtime else ""
         stepping = asyncio.create_task(parts.engine.run())
         stepping.add_done_callback(host.watch)
-        await host.serve(app.handle, warm)
+        await host.serve(app.handle, warm, note=note)
         stepping.cancel()
         parts.stamps.flush()
         if tier is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from concurrent.futures import Executor
 from typing import Any
 
 import numpy as np
@@ -12,16 +13,17 @@ from harness.sim.blocks import Tokens
 from harness.sim.chat_template import ChatTemplate, ChatTemplateError, text_of
 from harness.sim.tokens import Tokenizer
 
-LONG_TEXT = 65_536
-"""Characters from which a text is encoded in a thread: new text of that length takes milliseconds."""
+LONG_TEXT = 1_024
+"""New characters beyond which a text is encoded in a thread: as many as take a quarter of a millisecond."""
 
 
 class Prompts:
-    """Renders and encodes prompts with one tokenizer directory."""
+    """Renders and encodes prompts with one tokenizer directory; `threads` encode what is long and new."""
 
-    def __init__(self, tokenizer: Tokenizer, template: ChatTemplate | None) -> None:
+    def __init__(self, tokenizer: Tokenizer, template: ChatTemplate | None, threads: Executor | None = None) -> None:
         self.tokenizer = tokenizer
         self._template = template
+        self._threads = threads
 
     async def of(self, api: ApiRequest) -> tuple[str, Tokens]:
         """The prompt's text (empty for token ids) and its ids."""
@@ -35,10 +37,11 @@ class Prompts:
         return text, await self.encode(text)
 
     async def encode(self, text: str) -> Tokens:
-        """Ids of a text; other streams do not wait for a long one."""
-        if len(text) < LONG_TEXT:
-            return self.tokenizer.encode(text)
-        return await asyncio.to_thread(self.tokenizer.encode, text)
+        """Ids of a text; other streams do not wait for a long new one, and a known one does not wait for a thread."""
+        known = self.tokenizer.encode_known(text, new=LONG_TEXT)
+        if known is not None:
+            return known
+        return await asyncio.get_running_loop().run_in_executor(self._threads, self.tokenizer.encode, text)
 
     def render(
         self, messages: list[dict[str, Any]], *, tools: Any, kwargs: dict[str, Any], generation: bool = True

@@ -15,7 +15,7 @@ from harness.engines.events import OnEvent, ignore
 from harness.host import ContentionProbe, memory_in_use
 from harness.model.counting import Counter, WindowCounters
 from harness.model.findings import Finding
-from harness.run.ports import Capacity, Decode, Outgoing, Snapshots
+from harness.run.ports import Capacity, Decode, Exchange, Outgoing, Snapshots
 from harness.wire.counter_names import KIND_OF
 
 if TYPE_CHECKING:
@@ -73,10 +73,15 @@ class SystemLive:
         """Send and decode."""
         return await self._client.send(self._call(outgoing))
 
-    async def exchange(self, outgoing: Outgoing) -> Decode:
-        """Send; decode later."""
-        raw = await self._client.exchange(self._call(outgoing))
-        return lambda: self._client.observe(raw)
+    def prepare(self, outgoing: Outgoing) -> Exchange:
+        """Serialised and hashed now; sent when called, decoded later."""
+        prepared = self._client.prepare(self._call(outgoing))
+
+        async def exchange() -> Decode:
+            raw = await self._client.exchange(prepared)
+            return lambda: self._client.observe(raw)
+
+        return exchange
 
     async def snapshot(self) -> Snapshots:
         """Scrape everything."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -253,9 +253,12 @@ class FakeLive:
         )
         return self._observe(outgoing, Completed(finish_reason="stop"), usage, answer)
 
-    async def exchange(self, outgoing: Outgoing) -> Callable[[], Observation]:
-        seen = await self.send(outgoing)
-        return lambda: seen
+    def prepare(self, outgoing: Outgoing) -> Callable[[], Awaitable[Callable[[], Observation]]]:
+        async def exchange() -> Callable[[], Observation]:
+            seen = await self.send(outgoing)
+            return lambda: seen
+
+        return exchange
 
     async def snapshot(self) -> Mapping[str, Snapshot]:
         shown = {

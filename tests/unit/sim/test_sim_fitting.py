@@ -17,13 +17,19 @@ def off(what):
 
 
 def test_the_embedded_preset_is_what_the_fit_gives():
-    assert fitting.preset() == PAPER
+    assert fitting.reproduces(fitting.preset(), PAPER)
+
+
+def test_a_preset_with_one_other_parameter_is_not_what_the_fit_gives():
+    moved = {**PAPER["time"], "transfer_floor": PAPER["time"]["transfer_floor"] * 1.01}
+    assert not fitting.reproduces({**PAPER, "time": moved}, PAPER)
+    assert not fitting.reproduces({**PAPER, "chunk_size": 256}, PAPER)
 
 
 def test_nothing_but_chain_medians_enters_the_fit(monkeypatch):
     monkeypatch.setattr(fitting, "SESSIONS", {})
     monkeypatch.setattr(fitting, "WINDOWS", {})
-    assert fitting.preset() == PAPER
+    assert fitting.reproduces(fitting.preset(), PAPER)
 
 
 def test_all_24_first_token_medians_are_within_five_percent():
