@@ -34,7 +34,7 @@ class Granted:
 
 def ask(latency_request: Path = LATENCY_REQUEST) -> Granted:
     """Ask for both; they end with the process."""
-    return Granted(realtime=_schedule(REALTIME_PRIORITY), awake=_stay_awake(latency_request))
+    return Granted(realtime=_schedule(REALTIME_PRIORITY), awake=stay_awake(latency_request))
 
 
 def helpers() -> Executor:
@@ -54,7 +54,7 @@ def _schedule(priority: int) -> bool:
     return True
 
 
-def _stay_awake(latency_request: Path) -> bool:
+def stay_awake(latency_request: Path) -> bool:
     """Idle cores poll instead of halting.
 
     A virtual machine hands a halted core back to its hypervisor; on a busy host it is milliseconds until it returns.

@@ -121,6 +121,18 @@ async def test_the_body_is_sent_byte_for_byte_and_hashed(settings: ClientSetting
     assert seen.ok
 
 
+async def test_a_call_that_was_prepared_beforehand_sends_and_hashes_the_same(settings: ClientSettings) -> None:
+    body = b'{"big":"' + bytes(range(97, 123)) * 80_000 + b'"}'
+    async with serve(answer(STREAM)) as server, client_of(settings) as client:
+        prepared = client.prepare(call_to(server, body=body))
+        assert not server.requests
+        seen = client.observe(await client.exchange(prepared))
+        await client.send(call_to(server, body=body))
+    assert server.requests[0] == server.requests[1]
+    assert seen.body_sha256 == hashlib.sha256(body).hexdigest()
+    assert seen.ok
+
+
 async def test_headers_name_the_request_and_ask_for_an_uncompressed_stream(settings: ClientSettings) -> None:
     async with serve(answer(STREAM)) as server, client_of(settings) as client:
         await client.send(call_to(server, headers={"X-Extra": "yes"}))

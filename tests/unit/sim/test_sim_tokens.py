@@ -52,6 +52,26 @@ def test_a_file_with_a_normalizer_runs_on_the_fallback(tmp_path):
     assert backend.encode("ABC") == backend.encode("abc")
 
 
+@pytest.mark.parametrize("text", TEXTS)
+def test_encoding_within_a_bound_gives_the_same_ids(text):
+    fresh = Tokenizer(SIM)
+    assert fresh.encode_known(text, new=len(text)).tolist() == fresh.encode(text).tolist()
+
+
+def test_a_text_with_more_new_characters_than_the_bound_is_not_encoded():
+    fresh = Tokenizer(SIM)
+    text = "<|im_start|>" + "some words that nobody has seen " * 40 + "<|im_end|>"
+    assert fresh.encode_known(text, new=100) is None
+    ids = fresh.encode(text)
+    assert fresh.encode_known(text, new=0).tolist() == ids.tolist()
+
+
+def test_a_text_in_the_shared_files_is_not_new(tmp_path):
+    text = "<|im_start|>" + "words that the other replica has encoded " * 40 + "<|im_end|>"
+    ids = Tokenizer(SIM, tmp_path).encode(text)
+    assert Tokenizer(SIM, tmp_path).encode_known(text, new=0).tolist() == ids.tolist()
+
+
 def test_a_segment_that_was_seen_is_not_encoded_again(tokenizer, monkeypatch):
     text = "a text of its own " * 50
     first = tokenizer.encode(f"<|im_start|>{text}<|im_end|>")
