@@ -93,20 +93,30 @@ def _of(request: PlannedRequest, payload: Mapping[str, Any]) -> tuple[int, ...] 
         return 1, n, 0, 0, 0, 0, 0, 0, 0
     lcp, answered = payload["lcp"], payload["lcp_with_answer"]
     try:
-        same = [lcp[pid] for pid in here]
-        return (
-            1,
-            n,
-            max(same, default=0),
-            max([answered[pid] for pid in here], default=0),
-            max([lcp[pid] for pid in anywhere]),
-            max([answered[pid] for pid in anywhere]),
-            n in same,
-            bool(here),
-            1,
-        )
+        if len(anywhere) == 1:  # every chain: one body, sent again
+            pid = anywhere[0]
+            most, replied = lcp[pid], answered[pid]
+            return (
+                (1, n, most, replied, most, replied, most == n, 1, 1) if here else (1, n, 0, 0, most, replied, 0, 0, 1)
+            )
+        all_, all_answered = [lcp[pid] for pid in anywhere], [answered[pid] for pid in anywhere]
+        # What was sent to this replica is the whole or the half of it: only the half is looked up again.
+        same, same_answered = all_, all_answered
+        if len(here) != len(anywhere):
+            same, same_answered = [lcp[pid] for pid in here], [answered[pid] for pid in here]
     except KeyError:
         return None
+    return (
+        1,
+        n,
+        max(same, default=0),
+        max(same_answered, default=0),
+        max(all_),
+        max(all_answered),
+        n in same,
+        bool(here),
+        1,
+    )
 
 
 def _floor(tokens: IntArray, step: int) -> IntArray:

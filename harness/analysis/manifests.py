@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
+from copy import copy
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -21,7 +22,9 @@ def labels(manifest: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def file_digests(manifest: Mapping[str, Any]) -> dict[str, str]:
     """File name relative to the block's folder → SHA-256."""
-    files = manifest.get("files") or {}
+    files = copy(manifest.get("files") or {})
+    if isinstance(files, dict) and all(type(fact) is str for fact in files.values()):
+        return files
     return {name: fact["sha256"] if isinstance(fact, Mapping) else str(fact) for name, fact in files.items()}
 
 

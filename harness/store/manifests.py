@@ -24,7 +24,10 @@ class FileDigests(Mapping[str, str]):
 
     def __copy__(self) -> dict[str, str]:
         manifest, _, _ = read_json(self._folder / MANIFEST)
-        return {name: sha256 for name, (sha256, _) in listed_files(manifest).items() if sha256 is not None}
+        try:
+            return {name: entry["sha256"] for name, entry in manifest["files"].items()}
+        except (KeyError, TypeError, AttributeError):  # not as this program writes it
+            return {name: sha256 for name, (sha256, _) in listed_files(manifest).items() if sha256 is not None}
 
     def items(self) -> Any:
         """All of them, in one reading of the manifest."""

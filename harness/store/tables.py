@@ -23,8 +23,9 @@ from harness.store.schemas import arrow_schema, conform, empty_table
 
 BATCH = 8
 """Blocks a worker decodes at a time."""
-AHEAD = 4
-"""Batches in the making: some 2 MiB of the audit's columns."""
+AHEAD = 16
+"""Batches in the making: more blocks than a grid of the audit holds (100), else the workers idle while it is judged;
+some 8 MiB of its columns."""
 
 
 class StoredTable:

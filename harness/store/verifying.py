@@ -101,7 +101,7 @@ def compare(path: Path, manifest: Mapping[str, Any], position: int) -> tuple[dic
             subject = f"{path.name}/{name}"
             findings.append(found("audit.file_missing", subject, f"{subject} is missing", position))
             continue
-        data = durable.read_file(location)
+        data = durable.read_file(location, listed=size)
         if size != len(data) or sha256 != durable.digest(data):
             subject = f"{path.name}/{name}"
             words = f"{subject}: its {len(data):,} bytes are not those that the manifest names"
