@@ -228,11 +228,11 @@ class Engine:
             return job.facts.text.encode()
         return self._tokenizer.decode_bytes(content)
 
-    def _fill(self, job: Job, content: Tokens, hashes: list[bytes], computed: int) -> None:
-        """Every page that is now full can be hit by others."""
+    def _fill(self, job: Job, content: Tokens, hashes: list[bytes], computed: int, *, begin: int = 0) -> None:
+        """Every page that is now full can be hit by others. `content` holds the tokens from number `begin` on."""
         size = self.settings.block_size
         for position in range(job.filled, computed // size):
-            piece = content[position * size : (position + 1) * size].copy()
+            piece = content[position * size - begin : (position + 1) * size - begin].copy()
             self.pool.fill(job.allocation, position, hashes[position], piece)
             job.filled = position + 1
 
@@ -255,7 +255,7 @@ class Engine:
         """Count first, write second: the client must find counted what it has been told."""
         recording.token(self.board.now, job, self._clock.now(), first=seq.produced == 1)
         if seq.produced == 1:
-            self._begin_store(job, job.prompt, job.recovered, job.lease.chunks)
+            self._begin_store(job, job.prompt, job.recovered, job.lease.chunks, job.lease.digests)
         if seq.done:
             recording.finished(self.board.now, job)
             self._keep_generated(job)
@@ -265,9 +265,11 @@ class Engine:
         if seq.done and not job.finished.done():
             job.finished.set_result(None)
 
-    def _begin_store(self, job: Job, ids: Tokens, content: Tokens | None, first: int) -> None:
+    def _begin_store(
+        self, job: Job, ids: Tokens, content: Tokens | None, first: int, digests: list[str] | None = None
+    ) -> None:
         if self.tier is not None and content is not None:
-            piece = StorePiece(ids, content, first)
+            piece = StorePiece(ids, content, first, digests or [])
             store = self._spawn(self.tier.begin_store(piece, job.facts, job.faults))
             job.stores.append(store)
             if self.tier.stores_early:
@@ -283,12 +285,16 @@ class Engine:
         size, tail = self.settings.block_size, job.size // self.settings.block_size * self.settings.block_size
         if job.recovered is None:
             return
+        # Only behind the last full page: joining a whole long prompt would make the last token late.
         generated = np.array(job.planned.tokens[:-1], dtype=np.int32)
-        content, ids = np.concatenate([job.recovered, generated]), np.concatenate([job.prompt, generated])
-        hashes = job.hashes + chain_hashes(ids[tail:], size, job.hashes[-1] if job.hashes else job.root)
-        self._fill(job, content, hashes, len(content))
+        ids = np.concatenate([job.prompt[tail:], generated])
+        if len(ids) >= size:
+            hashes = job.hashes + chain_hashes(ids, size, job.hashes[-1] if job.hashes else job.root)
+            content = np.concatenate([job.recovered[tail:], generated])
+            self._fill(job, content, hashes, tail + len(ids), begin=tail)
         if self.tier is not None and self.tier.store_generated:
-            self._begin_store(job, ids, content, job.size // self.tier.chunk_size)
+            whole = np.concatenate([job.prompt, generated]), np.concatenate([job.recovered, generated])
+            self._begin_store(job, *whole, job.size // self.tier.chunk_size)
 
     def _close(self, job: Job) -> None:
         """Take a request out of everything and free its pages."""

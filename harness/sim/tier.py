@@ -34,6 +34,8 @@ class Lease:
     handle: int = 0
     chunks: int = 0
     keys: list[ChunkKey] = field(default_factory=list)
+    digests: list[str] = field(default_factory=list)
+    """Names of all whole chunks of the prompt, as a shared service knows them."""
 
 
 @dataclass(slots=True)
@@ -51,6 +53,8 @@ class StorePiece:
     ids: Tokens
     content: Tokens
     first: int
+    digests: list[str] = field(default_factory=list)
+    """Their names from the first chunk on, where a look-up has worked them out."""
 
 
 class Tier(Protocol):
@@ -136,7 +140,7 @@ class RemoteTier:
             self._lose()
             return Lease()
         found = orjson.loads(reply)
-        lease = Lease(int(found["lease"]), int(found["hit"]))
+        lease = Lease(int(found["lease"]), int(found["hit"]), digests=digests)
         if (short := faults.get("shortfall")) is not None:
             lease.chunks = max(0, lease.chunks - (short.count("chunks") or lease.chunks))
         return lease
@@ -182,7 +186,7 @@ class RemoteTier:
 
     async def begin_store(self, piece: StorePiece, facts: Facts, faults: ActiveFaults) -> int | None:
         """Send the chunks that the service did not have."""
-        digests, first = self._digests(piece.ids), piece.first
+        digests, first = piece.digests or self._digests(piece.ids), piece.first
         if "no_store" in faults or self._lost or first >= len(digests):
             return None
         head = {
