@@ -36,6 +36,8 @@ class Connection(ABC):
         """False once the connection ended, failed, or said something nobody asked for."""
         self.waited = False
         """True where the way out of the current request had to wait for the event loop."""
+        self.reading = False
+        """True while the reader thread is at this connection's socket."""
         self._keep = keep
 
     @abstractmethod
@@ -61,16 +63,16 @@ class Connection(ABC):
         """The next reads belong to this exchange."""
         self.exchange = exchange
 
-    def on_read(self, realtime_ns: int | None, user_ns: int, data: bytes) -> bool:
+    def on_read(self, realtime_ns: int | None, user_ns: int, data: bytes, offset_ns: int | None = None) -> bool:
         """One read arrived. False = the connection is of no more use and is to be closed."""
-        return self._take(realtime_ns, user_ns, data, len(data))
+        return self._take(realtime_ns, user_ns, data, len(data), offset_ns)
 
-    def _take(self, realtime_ns: int | None, user_ns: int, data: bytes, nbytes: int) -> bool:
+    def _take(self, realtime_ns: int | None, user_ns: int, data: bytes, nbytes: int, offset_ns: int | None) -> bool:
         exchange = self.exchange
         if exchange is None:
             self.usable = False
             return False
-        exchange.feed(realtime_ns, user_ns, data, nbytes)
+        exchange.feed(realtime_ns, user_ns, data, nbytes, offset_ns)
         if not exchange.ended:
             return True
         self.exchange = None

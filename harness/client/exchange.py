@@ -20,8 +20,8 @@ from harness.model.observation import Failed, FailureKind, RawRead, StampSource
 _READING_ERROR_NS = 1_000
 """Error of the offset between the clocks: a stamp may seem to lie that far in the future."""
 
-_Read = tuple[int | None, int, int, bytes]
-"""(kernel's stamp, realtime ns, or None; user ns, monotonic; bytes on the wire; body bytes)."""
+_Read = tuple[int | None, int, int, bytes, int | None]
+"""(kernel's stamp, realtime ns, or None; user ns, monotonic; bytes on the wire; body bytes; realtime − monotonic)."""
 
 
 class Exchange:
@@ -62,7 +62,9 @@ class Exchange:
         self._offset_before = read_offset()
         self.start_ns = time.monotonic_ns()
 
-    def feed(self, realtime_ns: int | None, user_ns: int, data: bytes, nbytes: int) -> None:
+    def feed(
+        self, realtime_ns: int | None, user_ns: int, data: bytes, nbytes: int, offset_ns: int | None = None
+    ) -> None:
         """Take one read.
 
         Args:
@@ -70,6 +72,7 @@ class Exchange:
             user_ns: monotonic ns when the process got the bytes.
             data: what was read, decrypted.
             nbytes: length on the wire.
+            offset_ns: realtime − monotonic at the moment of the read, None where nobody looked.
         """
         if self._ended:
             return
@@ -77,10 +80,10 @@ class Exchange:
         try:
             body = framing.feed(data)
         except FramingError as broken:
-            self._reads.append((realtime_ns, user_ns, nbytes, b""))
+            self._reads.append((realtime_ns, user_ns, nbytes, b"", offset_ns))
             self.fail(FailureKind.BAD_HTTP, str(broken))
             return
-        self._reads.append((realtime_ns, user_ns, nbytes, body))
+        self._reads.append((realtime_ns, user_ns, nbytes, body, offset_ns))
         if self._headers_read is None and framing.headers_done:
             self._headers_read = len(self._reads) - 1
         if framing.complete:
@@ -93,7 +96,7 @@ class Exchange:
 
     def add_body(self, user_ns: int, body: bytes) -> None:
         """Take one piece of body that another transport has parsed and that was stamped afterwards."""
-        self._reads.append((None, user_ns, len(body), body))
+        self._reads.append((None, user_ns, len(body), body, None))
 
     def eof(self, user_ns: int) -> None:
         """The server closed its side."""
@@ -151,18 +154,16 @@ class Exchange:
         reads = tuple(self._reads)
         before = self._offset_before
         self.clock_step_ns = clock_step(before, read_offset()) if before else 0
-        self._kernel = before is not None and abs(self.clock_step_ns) <= STEP_TOLERANCE_NS and _possible(reads, before)
-        offset = before.offset_ns if before else 0
+        arrivals = None
+        if before is not None:
+            steady = abs(self.clock_step_ns) <= STEP_TOLERANCE_NS
+            arrivals = _converted(reads, before) if steady else _converted_across_steps(reads)
+        self._kernel = arrivals is not None
         self._settled = [
-            RawRead(
-                at_ns=realtime_ns - offset if self._kernel and realtime_ns is not None else user_ns,
-                user_ns=user_ns,
-                data=body,
-                kernel=self._kernel,
-            )
-            for realtime_ns, user_ns, _, body in reads
+            RawRead(at_ns=at_ns, user_ns=user_ns, data=body, kernel=self._kernel)
+            for at_ns, (_, user_ns, _, body, _) in zip(arrivals or [read[1] for read in reads], reads, strict=True)
         ]
-        self._sizes = [nbytes for _, _, nbytes, _ in reads]
+        self._sizes = [nbytes for _, _, nbytes, _, _ in reads]
 
     @property
     def first_byte_ns(self) -> int | None:
@@ -210,7 +211,7 @@ class Exchange:
 
     def body(self) -> bytes:
         """The whole body."""
-        return b"".join(body for _, _, _, body in self._reads)
+        return b"".join(body for _, _, _, body, _ in self._reads)
 
     def raise_for_failure(self) -> None:
         """Raise the httpx exception that says the same as `failure`, for users of the transport under httpx."""
@@ -219,17 +220,38 @@ class Exchange:
         raise _EXCEPTIONS.get(self.failure.kind, httpx.ReadError)(self.failure.detail)
 
 
-def _possible(reads: Sequence[_Read], offset: ClockOffset) -> bool:
-    """Kernel stamps are used for a whole request or not at all, and only if they can be true.
+def _converted(reads: Sequence[_Read], offset: ClockOffset) -> list[int] | None:
+    """Arrivals on the monotonic clock. Kernel stamps are used for a whole request or not at all: None if not.
 
     Every read has one, none lies after the moment the reader had the bytes, none before its predecessor.
     """
-    last = 0
-    for realtime_ns, user_ns, _, _ in reads:
+    arrivals, last = [], 0
+    for realtime_ns, user_ns, _, _, _ in reads:
         if realtime_ns is None or realtime_ns < last or realtime_ns - offset.offset_ns > user_ns + _READING_ERROR_NS:
-            return False
+            return None
         last = realtime_ns
-    return bool(reads)
+        arrivals.append(realtime_ns - offset.offset_ns)
+    return arrivals or None
+
+
+def _converted_across_steps(reads: Sequence[_Read]) -> list[int] | None:
+    """Arrivals where the clocks stepped during the request, by the offset of each read; None where one has none.
+
+    Some hosts step a guest's clock by half a millisecond ten times a second. A step moves a stamp only if it fell
+    between arrival and read: then the stamp is wrong by no more than the reader seems to have been late, and
+    `client_limited` looks at that. No arrival lies after its read or before its predecessor; parts of one segment stay
+    together.
+    """
+    arrivals: list[int] = []
+    stamp = None
+    for realtime_ns, user_ns, _, _, offset_ns in reads:
+        if realtime_ns is None or offset_ns is None:
+            return None
+        same = realtime_ns == stamp
+        earliest = arrivals[-1] if arrivals else 0
+        arrivals.append(earliest if same else max(earliest, min(realtime_ns - offset_ns, user_ns)))
+        stamp = realtime_ns
+    return arrivals or None
 
 
 _EXCEPTIONS: dict[FailureKind, type[httpx.TransportError]] = {

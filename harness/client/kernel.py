@@ -20,6 +20,7 @@ from harness.client.reader import SO_TIMESTAMPNS, SocketReader
 from harness.client.tls import TlsPipe
 
 _HANDSHAKE_READ = 65_536
+_READER_TURNS = 100
 
 
 class KernelConnection(Connection):
@@ -126,21 +127,29 @@ class KernelConnection(Connection):
         try:
             waiting = self._socket.recv(1, socket.MSG_PEEK)
         except BlockingIOError:
-            return True
+            return self._settled()
         except OSError:
             return False
         return bool(waiting) and self._tls is not None  # TLS may have something to say of its own
 
-    def on_read(self, realtime_ns: int | None, user_ns: int, data: bytes) -> bool:
+    def _settled(self) -> bool:
+        """Nothing in the socket: what the reader has just taken out may still end this connection's use."""
+        for _ in range(_READER_TURNS):
+            if not self.reading:
+                return self.usable
+            time.sleep(0)  # lets the reader have the interpreter: it needs microseconds
+        return False
+
+    def on_read(self, realtime_ns: int | None, user_ns: int, data: bytes, offset_ns: int | None = None) -> bool:
         """Decrypt where needed; called by the reader thread."""
         if self._tls is None:
-            return self._take(realtime_ns, user_ns, data, len(data))
+            return self._take(realtime_ns, user_ns, data, len(data), offset_ns)
         try:
             plain, closed = self._tls.decrypt(data)
         except ssl.SSLError as broken:
             self.on_error(broken)
             return False
-        goes_on = self._take(realtime_ns, user_ns, plain, len(data)) if plain else True
+        goes_on = self._take(realtime_ns, user_ns, plain, len(data), offset_ns) if plain else True
         if closed:
             self.on_eof()
         elif goes_on and self._socket is not None and (owed := self._tls.pending()):

@@ -31,8 +31,14 @@ _TRIES = 200
 class Sink(Protocol):
     """Who gets what was read. Called in the reader's thread."""
 
-    def on_read(self, realtime_ns: int | None, user_ns: int, data: bytes) -> bool:
-        """One read with the kernel's stamp (None where it gave none); False = no more is wanted, close the socket."""
+    reading: bool
+    """True while the reader is at this socket: bytes may be out of the socket and not yet with the sink."""
+
+    def on_read(self, realtime_ns: int | None, user_ns: int, data: bytes, offset_ns: int | None = None) -> bool:
+        """One read with the kernel's stamp (None where it gave none); False = no more is wanted, close the socket.
+
+        `offset_ns` is realtime − monotonic at the moment of the read.
+        """
         ...
 
     def on_eof(self) -> None:
@@ -118,6 +124,13 @@ class SocketReader:
 
     def _read(self, sock: socket.socket, sink: Sink, cutter: Cutter) -> None:
         """Read all that waits, cut by cut."""
+        sink.reading = True
+        try:
+            self._read_all(sock, sink, cutter)
+        finally:
+            sink.reading = False
+
+    def _read_all(self, sock: socket.socket, sink: Sink, cutter: Cutter) -> None:
         buffer, start = self._buffer, 0
         try:
             waiting = sock.recv_into(buffer, _BUFFER, socket.MSG_PEEK)
@@ -125,12 +138,13 @@ class SocketReader:
                 end = cutter.end(buffer, start, waiting)
                 data, ancillary, _, _ = sock.recvmsg(end - start, _ANCILLARY)
                 user_ns = time.monotonic_ns()
+                offset_ns = time.clock_gettime_ns(time.CLOCK_REALTIME) - user_ns
                 start += len(data)
                 realtime_ns: int | None = None
                 if ancillary:
                     seconds, nanoseconds = _TIMESPEC.unpack(ancillary[0][2])
                     realtime_ns = seconds * 1_000_000_000 + nanoseconds
-                if not sink.on_read(realtime_ns, user_ns, data):
+                if not sink.on_read(realtime_ns, user_ns, data, offset_ns):
                     self._forget(sock)
                     return
         except BlockingIOError:

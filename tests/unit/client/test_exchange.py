@@ -70,6 +70,64 @@ async def test_a_step_of_the_clocks_is_recorded_and_kernel_stamps_are_not_used(m
     assert exchange.end_ns == 40
 
 
+async def stepped(monkeypatch: pytest.MonkeyPatch, *reads: tuple[int, int, bytes, int | None]) -> Exchange:
+    """An exchange whose clocks step; reads are (kernel's stamp as the kernel gave it, user ns, data, offset then)."""
+    exchange = await began()
+    for realtime, user, data, offset in reads:
+        exchange.feed(realtime, user, data, len(data), offset)
+    monkeypatch.setattr("harness.client.exchange.read_offset", lambda: ClockOffset(OFFSET + 1_000_000, 100))
+    exchange.settle()
+    assert exchange.clock_step_ns == 1_000_000
+    return exchange
+
+
+async def test_across_a_step_of_the_clocks_each_stamp_is_converted_by_the_offset_of_its_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    later = OFFSET + 1_000_000
+    exchange = await stepped(
+        monkeypatch, (OFFSET + 10, 20, HEAD, OFFSET), (later + 30, 40, b"abc", later), (later + 50, 60, b"def", later)
+    )
+    assert exchange.stamp_source == "kernel"
+    assert [read.at_ns for read in exchange.raw_reads()] == [10, 30, 50]
+
+
+async def test_a_stamp_that_a_step_has_overtaken_lies_between_its_predecessor_and_its_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    back = OFFSET - 1_000_000
+    forward = OFFSET + 1_000_000
+    exchange = await stepped(
+        monkeypatch,
+        (OFFSET + 10, 20, HEAD, OFFSET),
+        (OFFSET + 30, 40, b"abc", back),
+        (OFFSET + 50, 60, b"def", forward),
+    )
+    assert [read.at_ns for read in exchange.raw_reads()] == [10, 40]
+    assert exchange.end_ns == 40
+
+
+async def test_parts_of_one_segment_stay_together_when_the_clocks_step_between_their_reads(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    later = OFFSET + 1_000_000
+    exchange = await stepped(
+        monkeypatch,
+        (OFFSET + 10, 20, HEAD, OFFSET),
+        (OFFSET + 30, 40, b"abc", OFFSET),
+        (OFFSET + 30, 45, b"def", later),
+    )
+    assert [(read.at_ns, read.data) for read in exchange.raw_reads()] == [(10, b""), (30, b"abcdef")]
+
+
+async def test_a_step_under_reads_that_nobody_compared_the_clocks_at_leaves_the_readers_stamps(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    exchange = await stepped(monkeypatch, (OFFSET + 10, 20, HEAD, OFFSET), (OFFSET + 30, 40, b"abcdef", None))
+    assert exchange.stamp_source == "callback"
+    assert [read.at_ns for read in exchange.raw_reads()] == [20, 40]
+
+
 async def test_the_first_reason_of_a_failure_wins() -> None:
     exchange = await began()
     exchange.fail(FailureKind.TIMEOUT, "first")
@@ -90,7 +148,7 @@ async def test_a_read_that_comes_while_a_time_out_is_settled_is_not_seen() -> No
     exchange = await began((10, 20, HEAD))
     exchange.fail(FailureKind.TIMEOUT, "x")
     exchange.settle()
-    exchange._reads.append((OFFSET + 30, 40, 6, b"abcdef"))
+    exchange._reads.append((OFFSET + 30, 40, 6, b"abcdef", None))
     assert len(exchange.raw_reads()) == len(exchange.read_sizes()) == 1
 
 

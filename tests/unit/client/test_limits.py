@@ -93,9 +93,12 @@ def test_a_collector_pause_limits_rows_that_the_loop_stamped() -> None:
     assert client_limited(row("kernel", gc_pause_ns=6 * MS)) is None
 
 
-def test_a_clock_step_limits_kernel_stamps_only() -> None:
-    assert "clock step" in (client_limited(row(clock_step_ns=-200_000)) or "")
-    assert client_limited(row("callback", clock_step_ns=-200_000)) is None
+def test_a_clock_step_limits_kernel_stamps_that_a_late_reader_converted() -> None:
+    late = {"kernel_delay_first_content_ns": 600_000}
+    assert "clock step" in (client_limited(row(clock_step_ns=-200_000, **late)) or "")
+    assert client_limited(row("callback", clock_step_ns=-200_000, **late)) is None
+    assert client_limited(row(clock_step_ns=-200_000, kernel_delay_first_content_ns=60_000)) is None
+    assert client_limited(row(clock_step_ns=90_000, **late)) is None
 
 
 def test_steal_is_judged_as_a_share_of_all_cores(monkeypatch: pytest.MonkeyPatch) -> None:
