@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from rich import box
 from rich.console import Console
-from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -41,11 +40,19 @@ def terminal_summary(run: StoredRun, verdict: Verdict, effects: Effects, *, cons
     out.print()
     out.print(clean(effects.answer))
     for metric in METRICS:
-        found = [effect for effect in effects.table.effects if effect.cell.metric == metric and effect.units]
+        mine = [effect for effect in effects.table.effects if effect.cell.metric == metric]
+        found = [effect for effect in mine if effect.units]
         if found:
             out.print()
             out.print(_table(metric, found, stamp=verdict.status))
+        if empty := [cell_words(effect.cell) for effect in mine if not effect.units]:
+            out.print(_indented(f"{METRICS[metric]}: no pair is left of {', '.join(dict.fromkeys(empty))}"))
     _exclusions(out, run, verdict)
+
+
+def _indented(text: str | Text) -> Text:
+    """Two spaces and the text: `Padding` would cut a line that a piped output does not wrap."""
+    return Text("  ").append_text(clean(text) if isinstance(text, str) else text)
 
 
 def clean(text: str) -> Text:
@@ -105,13 +112,13 @@ def _exclusions(out: Console, run: StoredRun, verdict: Verdict) -> None:
             Text(f"{group.severity}: {group.title} ", style=style).append_text(Text(f"[{group.rule}] {group.total:,}×"))
         )
         for subject, detail in group.subjects[:_SUBJECTS]:
-            out.print(Padding(clean(f"{subject}: {detail}" if detail else subject), (0, 0, 0, 2)))
+            out.print(_indented(f"{subject}: {detail}" if detail else subject))
         if group.next_step:
-            out.print(Padding(Text(f"Next: {group.next_step}", style="dim"), (0, 0, 0, 2)))
+            out.print(_indented(Text(f"Next: {group.next_step}", style="dim")))
     for block in archived(run):
         out.print()
         out.print(
             Text(f"{block.kind} block {block.position} ({block.arm}): ", style="bold").append_text(clean(block.title))
         )
         words = " ".join(part for part in (block.key, block.detail, f"Fix: {block.fix}" if block.fix else "") if part)
-        out.print(Padding(clean(words), (0, 0, 0, 2)))
+        out.print(_indented(words))

@@ -56,6 +56,23 @@ def test_what_a_server_wrote_cannot_drive_the_terminal():
     assert "[bold]gone[/bold]" in text
 
 
+def test_a_reason_longer_than_the_line_is_not_cut_in_piped_output():
+    run, verdict, effects = small()
+    detail = "limited by the client " + "in many words " * 20 + "(CPU steal: 7.3 %)"
+    finding = Finding(rule="row.client_limited", severity="incomplete", subject="k", detail=detail)
+    assert detail in printed(run, replace(verdict, findings=(finding,)), effects, soft_wrap=True)
+
+
+def test_a_cell_without_a_pair_left_is_named():
+    run, verdict, effects = small()
+    table = effects.table
+    gone = table.find("ttft/32k/cross")
+    kept = tuple(replace(e, units=()) if e.cell == gone.cell else e for e in table.effects)
+    text = printed(run, verdict, replace(effects, table=replace(table, effects=kept)))
+    assert "TTFT: no pair is left of 32k cross" in text
+    assert "no pair is left" not in printed(run, verdict, effects)
+
+
 @pytest.mark.parametrize("character", ["\x1b", "\x07", "\u202e", "\x00"])
 def test_control_characters_are_replaced(character):
     assert clean(f"a{character}b").plain == "a\N{REPLACEMENT CHARACTER}b"
