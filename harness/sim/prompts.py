@@ -13,8 +13,11 @@ from harness.sim.blocks import Tokens
 from harness.sim.chat_template import ChatTemplate, ChatTemplateError, text_of
 from harness.sim.tokens import Tokenizer
 
-LONG_TEXT = 1_024
-"""New characters beyond which a text is encoded in a thread: as many as take a quarter of a millisecond."""
+LONG_TEXT = 8_192
+"""New characters beyond which a text is encoded in a thread: as many as take one or two milliseconds.
+
+Shorter ones are encoded in turn, so that requests which arrive together are admitted in the order of their arrival.
+"""
 
 
 class Prompts:

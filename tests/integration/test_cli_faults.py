@@ -65,7 +65,9 @@ def test_cor_2_a_shortfall_in_on_ends_with_5(tmp_path):
 
 def test_cor_2_a_shortfall_inside_a_window_ends_with_5(tmp_path):
     short = fault("shortfall", chunks=1, when=nth_request(2, 13))
-    path = declaration(tmp_path, "short", keep=EVERY, more=short)
+    # Slow answers: the first turn's chunks must be written before the second turn asks for them, else none is missed.
+    slow = {"decode_step = 0.001": "decode_step = 0.005"}
+    path = declaration(tmp_path, "short", keep=EVERY, more=short, **slow)
     done = kvabba(tmp_path, "run", path)
     assert done.returncode == 5, done.stderr
     assert reason(only_run(tmp_path, "short"))["rule"] == "treatment.external_short"
