@@ -31,7 +31,7 @@ class ClientLimits:
     clock_step_ns: int = 100_000
     """A step of the clocks under stamps that depend on both of them …"""
     stepped_delay_ns: int = 500_000
-    """… while the reader was this late behind the first content: the stamp is wrong by that much at most."""
+    """… while the reader was this late behind any of them: a stamp is wrong by that much at most."""
     late_row_ns: int = 50 * _MS
     """From the end of the stream to the row: time that a session's wall time would count as the engine's."""
     steal_share: float = 0.05
@@ -80,7 +80,7 @@ def _callback(observation: Observation, limits: ClientLimits) -> str | None:
 
 def _kernel(observation: Observation, limits: ClientLimits) -> str | None:
     health = observation.health
-    step, delay = health.clock_step_ns or 0, health.kernel_delay_first_content_ns or 0
+    step, delay = health.clock_step_ns or 0, health.kernel_delay_max_ns or 0
     if abs(step) > limits.clock_step_ns and delay > limits.stepped_delay_ns:
         return f"clock step: {_ms(step)}, and the reader {_ms(delay)} behind the kernel's stamp"
     late = max(health.loop_lag_max_ns or 0, health.kernel_delay_first_content_ns or 0)

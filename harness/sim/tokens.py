@@ -11,7 +11,6 @@ import json
 import os
 import re
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -177,42 +176,31 @@ class Tokenizer:
 
     def encode(self, text: str) -> Tokens:
         """Ids of `text`, special tokens recognised, nothing added."""
-        return self._joined(
-            self._segment(piece) if i % 2 == 0 else self._special(piece) for i, piece in self._cut(text)
-        )
+        return self._joined(self._parts(text, new=len(text)) or [])
 
     def encode_known(self, text: str, *, new: int) -> Tokens | None:
         """Ids of `text`; None where more than `new` of its characters would have to be encoded for the first time."""
+        parts = self._parts(text, new=new)
+        return None if parts is None else self._joined(parts)
+
+    def _parts(self, text: str, *, new: int) -> list[Tokens] | None:
         parts: list[Tokens] = []
-        for i, piece in self._cut(text):
+        for i, piece in enumerate(self._split.split(text) if self._split else [text]):
             if i % 2:
-                parts.append(self._special(piece))
-                continue
-            key, known = self._known(piece)
-            if known is None:
-                new -= len(piece)
-                if new < 0:
-                    return None
-                known = self._encode_new(key, piece)
-            parts.append(known)
-        return self._joined(parts)
-
-    def _cut(self, text: str) -> Iterator[tuple[int, str]]:
-        """Plain text at even numbers, special tokens at odd ones; empty pieces are left out."""
-        pieces = self._split.split(text) if self._split else [text]
-        return ((i, piece) for i, piece in enumerate(pieces) if piece)
-
-    def _special(self, piece: str) -> Tokens:
-        return np.array([self.specials[piece]], dtype=np.int32)
+                parts.append(np.array([self.specials[piece]], dtype=np.int32))
+            elif piece:
+                key, known = self._known(piece)
+                if known is None:
+                    new -= len(piece)
+                    if new < 0:
+                        return None
+                    known = self._encode_new(key, piece)
+                parts.append(known)
+        return parts
 
     @staticmethod
-    def _joined(parts: Iterable[Tokens]) -> Tokens:
-        whole = list(parts)
-        return np.concatenate(whole) if whole else np.empty(0, dtype=np.int32)
-
-    def _segment(self, text: str) -> Tokens:
-        key, known = self._known(text)
-        return self._encode_new(key, text) if known is None else known
+    def _joined(parts: list[Tokens]) -> Tokens:
+        return np.concatenate(parts) if parts else np.empty(0, dtype=np.int32)
 
     def _encode_new(self, key: SegmentKey, text: str) -> Tokens:
         ids = np.array(self.backend.encode(text), dtype=np.int32)

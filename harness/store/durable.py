@@ -13,6 +13,7 @@ import orjson
 
 from harness.model.errors import StoreError
 
+_SMALL = 65_536
 _JSON = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS | orjson.OPT_APPEND_NEWLINE
 
 
@@ -100,11 +101,14 @@ def _list_into(out: dict[str, str], folder: str, prefix: str) -> None:
                 out[prefix + entry.name] = entry.path
 
 
-def read_file(path: str, *, listed: int | None = None) -> bytes:
-    """All bytes of a file, without a buffer in between. `listed`: its size as somebody noted it, which saves a call."""
+def read_file(path: str, *, listed: object = None) -> bytes:
+    """All bytes of a file, without a buffer in between.
+
+    `listed` is its size as a manifest notes it: where it is true of a small file, it saves a call. It may be anything.
+    """
     descriptor = os.open(path, os.O_RDONLY)
     try:
-        data = b"" if listed is None else os.read(descriptor, listed + 1)
+        data = os.read(descriptor, listed + 1) if isinstance(listed, int) and 0 < listed < _SMALL else b""
         if data and len(data) == listed:
             return data
         size = os.fstat(descriptor).st_size

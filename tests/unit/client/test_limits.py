@@ -94,10 +94,10 @@ def test_a_collector_pause_limits_rows_that_the_loop_stamped() -> None:
 
 
 def test_a_clock_step_limits_kernel_stamps_that_a_late_reader_converted() -> None:
-    late = {"kernel_delay_first_content_ns": 600_000}
+    late = {"kernel_delay_max_ns": 600_000}
     assert "clock step" in (client_limited(row(clock_step_ns=-200_000, **late)) or "")
     assert client_limited(row("callback", clock_step_ns=-200_000, **late)) is None
-    assert client_limited(row(clock_step_ns=-200_000, kernel_delay_first_content_ns=60_000)) is None
+    assert client_limited(row(clock_step_ns=-200_000, kernel_delay_max_ns=60_000)) is None
     assert client_limited(row(clock_step_ns=90_000, **late)) is None
 
 

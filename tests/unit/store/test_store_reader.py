@@ -99,6 +99,13 @@ def test_a_broken_manifest_never_raises(finished, content):
     assert rules(finished)
 
 
+@pytest.mark.parametrize("size", ['"x"', "null", "-5", "0", "1e300", "9" * 18, "true"])
+def test_a_size_that_cannot_be_true_is_a_changed_file_and_never_raises(finished, size):
+    entry = '{"files": {"requests.parquet": {"sha256": "x", "bytes": SIZE}}}'
+    (block(finished) / "manifest.json").write_text(entry.replace("SIZE", size))
+    assert "audit.digest" in rules(finished)
+
+
 def test_garbage_in_place_of_parquet_never_raises(finished):
     (block(finished) / "requests.parquet").write_bytes(b"PAR1 no")
     assert set(rules(finished)) == {"audit.digest", "audit.schema"}
