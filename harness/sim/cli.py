@@ -55,7 +55,12 @@ def parser() -> argparse.ArgumentParser:
         "--no-realtime",
         dest="realtime",
         action="store_false",
-        help="ask neither for real-time scheduling nor for cores that stay awake",
+        help="do not ask for real-time scheduling",
+    )
+    replica.add_argument(
+        "--keep-awake",
+        action="store_true",
+        help="ask for idle cores that poll instead of halting; harmful where a host gives its guests a CPU quota",
     )
     replica.add_argument("--stamps", type=Path, metavar="FILE", help="write when each event was sent, as JSON lines")
     emitter = server("emitter", "pre-rendered streams at exact times, for client benchmarks")

@@ -21,20 +21,23 @@ LATENCY_REQUEST = Path("/dev/cpu_dma_latency")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Granted:
-    """What the machine granted, for the log."""
+    """What the machine granted, for the log; None: not asked for."""
 
-    realtime: bool
-    awake: bool
+    realtime: bool | None
+    awake: bool | None
 
     def __str__(self) -> str:
         """Both in words."""
-        words = {True: "granted", False: "not permitted"}
+        words = {True: "granted", False: "not permitted", None: "not asked for"}
         return f"real-time scheduling {words[self.realtime]}, cores kept awake {words[self.awake]}"
 
 
-def ask(latency_request: Path = LATENCY_REQUEST) -> Granted:
-    """Ask for both; they end with the process."""
-    return Granted(realtime=_schedule(REALTIME_PRIORITY), awake=stay_awake(latency_request))
+def ask(*, realtime: bool, awake: bool, latency_request: Path = LATENCY_REQUEST) -> Granted:
+    """Ask for what is wanted; it ends with the process."""
+    return Granted(
+        realtime=_schedule(REALTIME_PRIORITY) if realtime else None,
+        awake=stay_awake(latency_request) if awake else None,
+    )
 
 
 def helpers() -> Executor:
@@ -57,7 +60,9 @@ def _schedule(priority: int) -> bool:
 def stay_awake(latency_request: Path) -> bool:
     """Idle cores poll instead of halting.
 
-    A virtual machine hands a halted core back to its hypervisor; on a busy host it is milliseconds until it returns.
+    A virtual machine hands a halted core back to its hypervisor; on a busy host it is milliseconds until it returns. On
+    a host that gives its guests a quota of CPU time, polling spends it, and what is left of the period the guest stands
+    still (docs/adr/0014): measure before asking for this.
     """
     with suppress(OSError):
         file = os.open(latency_request, os.O_WRONLY | os.O_CLOEXEC)  # stays open: closing it ends the request

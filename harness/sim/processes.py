@@ -219,7 +219,7 @@ def run_replica(arguments: argparse.Namespace, settings: ReplicaSettings) -> int
         def warm(value: bool) -> None:
             app.warming = value
 
-        note = str(precision.ask()) if arguments.realtime else ""
+        note = str(precision.ask(realtime=arguments.realtime, awake=arguments.keep_awake))
         stepping = asyncio.create_task(parts.engine.run())
         stepping.add_done_callback(host.watch)
         await host.serve(app.handle, warm, note=note)

@@ -53,3 +53,11 @@ def test_helpers_come_after_the_loop_and_before_ordinary_threads_where_that_is_p
         kind, priority = pool.submit(policy).result()
     assert (kind, priority) in {(os.SCHED_RR, precision.HELPER_PRIORITY), (os.SCHED_OTHER, 0)}
     assert 0 < precision.HELPER_PRIORITY < precision.REALTIME_PRIORITY
+
+
+def test_cores_are_kept_awake_only_where_that_was_asked_for(tmp_path):
+    file = tmp_path / "cpu_dma_latency"
+    file.touch()
+    granted = precision.ask(realtime=False, awake=False, latency_request=file)
+    assert not descriptors(file)
+    assert str(granted) == "real-time scheduling not asked for, cores kept awake not asked for"
