@@ -11,14 +11,15 @@ from hypothesis import strategies as st
 from harness.fixtures.conversation import Conversation, Recipe
 from harness.fixtures.fast import FastTokenizer
 from harness.fixtures.filling import Filler
-from harness.fixtures.planting import plant, seeded
+from harness.fixtures.planting import answer_text, expected_answer, plant, seeded
 from harness.fixtures.prefixes import common_prefix, common_prefix_with, largest_foreign
-from harness.fixtures.reference import ReferenceTokenizer
+from harness.fixtures.reference import ReferenceTokenizer, token_counter
 from harness.fixtures.wording import filler_lines
 from harness.model.planned import PlannedPayload
 
 REFERENCE = ReferenceTokenizer(Path(__file__).parents[2] / "fixtures/tokenizers/sim")
 FAST = FastTokenizer(REFERENCE)
+COUNT = token_counter(REFERENCE.directory)
 FILLER = Filler(FAST, "marker", 7)
 
 few_tokens = st.lists(st.integers(0, 2), max_size=12)
@@ -111,3 +112,22 @@ def test_planted_values_never_repeat_across_namespaces(spaces: list[str], seed: 
         values = [value.value for group in plant(spaces, seed, style).values() for value in group]
         assert len(values) == len(set(values))
         assert {len(str(value)) for value in values} == {digits}
+
+
+@given(st.lists(st.uuids().map(lambda value: value.hex), min_size=2, max_size=40), st.integers(0, 2**32))
+@settings(max_examples=20, deadline=None)
+def test_answers_to_the_same_question_have_the_same_number_of_tokens(spaces: list[str], seed: int) -> None:
+    planted = plant(spaces, seed, "marker", COUNT).values()
+    for asks in ((0, 1, 2), (3,), (4,)):
+        for form in ("object", "array"):
+            answers = [answer_text(expected_answer(values, asks) or {}, "marker", form) for values in planted]
+            assert len({COUNT(answer) for answer in answers}) == 1
+
+
+@given(st.lists(st.uuids().map(lambda value: value.hex), min_size=1, max_size=40), st.integers(0, 2**32))
+@settings(max_examples=20, deadline=None)
+def test_a_tokenizer_that_splits_digits_changes_no_planted_value(spaces: list[str], seed: int) -> None:
+    def count(text: str) -> int:
+        return sum(character.isdigit() for character in text) + 2
+
+    assert plant(spaces, seed, "prose", count) == plant(spaces, seed, "prose")
