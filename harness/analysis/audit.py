@@ -8,7 +8,7 @@ and the partner units.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from harness.analysis import audit_rows, exclusions, recheck
@@ -28,7 +28,16 @@ if TYPE_CHECKING:
 
 COLUMNS = tuple(
     dict.fromkeys(
-        (*audit_rows.COLUMNS, *exclusions.COLUMNS, *recheck.COLUMNS, *BOUNDS, "answer", "planned_tokens", "rules")
+        (
+            *audit_rows.COLUMNS,
+            *exclusions.COLUMNS,
+            *recheck.COLUMNS,
+            *BOUNDS,
+            "answer",
+            "planned_tokens",
+            "rules",
+            "sim_max_late_ns",
+        )
     )
 )
 """Columns of `requests` that the audit reads: a reader of large folders may load just these and `metrics.COLUMNS`."""
@@ -97,13 +106,30 @@ def _audit_grid(grid: Grid, run: StoredRun, columns: audit_rows.PlanColumns, led
 def _bad_rows(grid: Grid, ledger: Ledger) -> None:
     """A finding for every row that is no measurement, so that each exclusion has its reason in the list."""
     codes, names = exclusions.reasons(grid)
-    failure, kinds = grid.codes("failure_kind")
+    causes = _causes(grid)
     for i, k in zip(*codes.nonzero(), strict=True):
         block, rule_id = grid.blocks[i], names[codes[i, k]]
-        kind = f" ({kinds[failure[i, k]]})" if failure[i, k] >= 0 else ""
+        cause = causes(rule_id, int(i), int(k))
         title = RULES[rule_id].title if rule_id in RULES else "excluded while measuring"
         known = rule_id if rule_id in RULES else "row.failed"
-        ledger.add(known, grid.layout.keys[k], f"{block.path}: {title}{kind}", block=block.position)
+        words = f"{block.path}: {title}{f' ({cause})' if cause else ''}"
+        ledger.add(known, grid.layout.keys[k], words, block=block.position)
+
+
+def _causes(grid: Grid) -> Callable[[str, int, int], str]:
+    """What the row itself says of a rule that speaks against it; empty where it says nothing."""
+    failure, kinds = grid.codes("failure_kind")
+    limited, thresholds = grid.codes("client_limited")
+    late = grid.ints("sim_max_late_ns")
+
+    def cause(rule_id: str, i: int, k: int) -> str:
+        if rule_id == "row.client_limited" and limited[i, k] >= 0:
+            return str(thresholds[limited[i, k]])
+        if rule_id == "row.sim_missed" and late.known[i, k]:
+            return f"a chunk left {late.values[i, k] / 1e6:.1f} ms late"
+        return str(kinds[failure[i, k]]) if failure[i, k] >= 0 else ""
+
+    return cause
 
 
 def _recorded_rules(grid: Grid, ledger: Ledger) -> None:

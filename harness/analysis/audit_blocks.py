@@ -29,6 +29,7 @@ def audit_blocks(run: StoredRun, ledger: Ledger) -> None:
     for block in run.blocks:
         if block.position in planned_at:
             _labels(block, planned_at[block.position], ledger)
+        _origin(run, block, ledger)
         _own_findings(block, ledger)
     _equal(run, ledger)
     for old in run.excluded:
@@ -132,6 +133,14 @@ def _labels(block: StoredBlock, planned: PlannedBlock, ledger: Ledger) -> None:
             if name in said and said[name] is not None and said[name] != value:
                 words = f"{source} says {name} = {said[name]}, the declared order {value}"
                 ledger.add("audit.arm_label", block.path, words, block=block.position)
+
+
+def _origin(run: StoredRun, block: StoredBlock, ledger: Ledger) -> None:
+    """A block belongs to the run whose folder holds it; bodies alone cannot tell, they are equal in every run."""
+    said = block.manifest.get("run")
+    if said is not None and said not in run.run.split("+"):
+        words = f"the manifest is of run {said}, the folder of run {run.run}"
+        ledger.add("audit.block_replaced", block.path, words, block=block.position)
 
 
 def _own_findings(block: StoredBlock, ledger: Ledger) -> None:

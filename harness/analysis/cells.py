@@ -175,5 +175,5 @@ class EffectTable:
         return next((e for e in self.effects if e.cell.id == cell_id and e.treatment == wanted), None)
 
     def of_metric(self, metric: Metric, treatment: str | None = None) -> tuple[Effect, ...]:
-        """All effects of one metric, in the order of the plan."""
+        """All effects of one metric, in reading order (`metrics.series`)."""
         return tuple(e for e in self.effects if e.cell.metric == metric and treatment in (None, e.treatment))

@@ -81,7 +81,9 @@ def expected_bounds(seen: Prefixes, engine: EngineSpec, reach: Reach) -> IntArra
     }[reach]
     chunk = engine.chunk_size or block
     external_min = np.where(held, pool_share(_floor(np.minimum(least, n), chunk), local_max, n), 0)
-    external_max = np.where(held, pool_share(_floor(np.minimum(most, n), chunk), local_min, n), 0)
+    # A tier of each replica alone may keep single blocks, as engines' own offload does (`harness.rules.expect`).
+    grain = block if reach == "replica" else chunk
+    external_max = np.where(held, pool_share(_floor(np.minimum(most, n), grain), local_min, n), 0)
     return np.where(seen.known, np.stack([local_min, local_max, external_min, external_max]), -1)
 
 

@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from harness.analysis.cells import Cell, Metric
+from harness.analysis.cells import UNITS, Cell, Metric
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from harness.analysis.grid import FloatArray, Grid, IntArray, Layout
     from harness.model.planned import PlannedRequest
 
@@ -42,7 +44,10 @@ class Series:
 
 
 def series(layout: Layout) -> tuple[Series, ...]:
-    """Every cell of the plan, in the order of the plan's units."""
+    """Every cell of the plan in the order people read: by metric, size, forced length, sessions at once, placement.
+
+    The plan's own order inside a block is drawn; roles follow each other as their requests do.
+    """
     found: dict[Cell, dict[int, int]] = {}
     for index, request in enumerate(layout.requests):
         for cell in _cells(request, layout):
@@ -55,8 +60,14 @@ def series(layout: Layout) -> tuple[Series, ...]:
             units=np.array(list(places), dtype=np.int64),
             keys=None if cell.metric in whole else np.array(list(places.values()), dtype=np.int64),
         )
-        for cell, places in found.items()
+        for cell, places in sorted(found.items(), key=lambda item: _reading_order(item[0], layout, item[1]))
     )
+
+
+def _reading_order(cell: Cell, layout: Layout, places: Mapping[int, int]) -> tuple[int, int, int, int, bool]:
+    tokens = layout.requests[next(iter(places.values()))].nominal_tokens
+    metric = list(UNITS).index(cell.metric)
+    return metric, tokens, cell.output, cell.sessions, cell.placement != "fixed"
 
 
 def values(grid: Grid, wanted: tuple[Series, ...]) -> list[FloatArray]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Any
 
@@ -14,9 +15,14 @@ from harness.model.errors import EngineError, HarnessError
 _TAIL_LINES = 15
 
 
+PIPED_COLUMNS = 120
+"""Width of tables where nobody's terminal says one: room for every column of a screening."""
+
+
 def out() -> Console:
     """Console on standard output."""
-    return Console(highlight=False, soft_wrap=True)
+    told = sys.stdout.isatty() or "COLUMNS" in os.environ
+    return Console(highlight=False, soft_wrap=True, width=None if told else PIPED_COLUMNS)
 
 
 def err() -> Console:

@@ -65,7 +65,7 @@ REQUESTS: tuple[Column, ...] = (
     _c("payload_sha256", "str", "SHA-256 of the bytes handed to the socket."),
     _c("payload_bytes", "int", "Length of the body.", "bytes"),
     _c("connection_reused", "bool", "False for a fresh connection."),
-    _c("request_id", "str", "x-request-id sent with the request."),
+    _c("request_id", "str", "x-request-id sent with the request: RUN-BLOCK-SEQ, such as 20261201-080740-02-00013."),
     _c(
         "time_scale",
         "float",

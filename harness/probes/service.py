@@ -47,7 +47,7 @@ async def run(
     )
     started = time.monotonic()
     played = await regression.play(on_step)
-    return result_of(played, plan, screening, seconds=time.monotonic() - started), played.rows
+    return result_of(played, plan, screening, reach=arm.reach, seconds=time.monotonic() - started), played.rows
 
 
 @dataclass(slots=True, kw_only=True)

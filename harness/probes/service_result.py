@@ -17,13 +17,14 @@ from harness.probes.service_rows import Row
 from harness.rules.treatment import zero_exposure
 
 if TYPE_CHECKING:
-    from harness.model.screening import Screening
+    from harness.model.screening import Reach, Screening
     from harness.probes.service_plan import ServicePlan
 
 _POOL = ("pool.eviction", "pool.allocation_failure")
 _LEAKS = ("leak.local", "leak.external", "leak.pool_lookup")
 _SHORT = ("treatment.external_short", "treatment.not_loaded", "treatment.zero_exposure")
 _SHOWN = 3
+_IDLE = "no transfer was checked: each replica's own cache held what its tier could have given"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,8 +40,13 @@ class Played:
     nonce: str
 
 
-def result_of(played: Played, plan: ServicePlan, screening: Screening, *, seconds: float) -> LayerResult:
-    """Checks, facts and the verdict of the layer."""
+def result_of(played: Played, plan: ServicePlan, screening: Screening, *, reach: Reach, seconds: float) -> LayerResult:
+    """Checks, facts and the verdict of the layer.
+
+    Where no request had to load anything from the tier, a shared one was not validated. A tier of each replica alone
+    (reach `replica`) is not needed while the replica's own cache holds everything, here as in the screening itself:
+    the other checks stand, and the summary says what they leave out.
+    """
     exact = screening.checks.answers == "exact"
     facts = facts_of(played, plan, exact=exact)
     checks = [_isolation(played.rows)]
@@ -49,11 +55,13 @@ def result_of(played: Played, plan: ServicePlan, screening: Screening, *, second
         return replace(result, verdict="salt ignored", summary=_isolation_words(played.rows))
     checks += _checks(played, plan, exact=exact)
     result = from_checks("service", checks, facts=facts, seconds=seconds)
-    if not any(row.expected.external_min for row in played.rows):
+    idle = not any(row.expected.external_min for row in played.rows)
+    if idle and reach == "all":
         return not_validated("service", "no request of the set can hit the shared tier of this arm", facts=facts)
     verdict = _verdict(played)
     if result.status == "passed":
-        return replace(result, summary=_passed_words(plan, facts, exact=exact))
+        words = _passed_words(plan, facts, exact=exact)
+        return replace(result, summary=f"{words}; {_IDLE}" if idle else words)
     return replace(result, verdict=verdict, summary=_failed_words(played, verdict))
 
 

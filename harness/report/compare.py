@@ -43,7 +43,7 @@ class DifferentScreenings(HarnessError):
         words = "\n".join(f"  {difference}" for difference in differences)
         super().__init__(
             f"the two screenings are not comparable:\n{words}",
-            hint="Compare screenings of one set-up, or allow different fingerprints; the output will say so.",
+            hint="Compare screenings of one set-up, or add --allow-different; the output will say so.",
         )
         self.differences = differences
 

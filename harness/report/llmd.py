@@ -42,7 +42,7 @@ def export_llmd(
     if verdict.status == "void" and not void:
         raise HarnessError(
             f"{run.run} is void: its timings are no evidence and are not exported",
-            hint="Allow void results to export them for diagnosis; the documents will say that they are void.",
+            hint="Add --void to export it for diagnosis; the documents will say that they are void.",
         )
     folder.mkdir(parents=True, exist_ok=True)
     written = []

@@ -30,6 +30,8 @@ def expectation(request: PlannedRequest, *, payload: Payload, engine: EngineSpec
     payloads; `replica`: the replica's own; `none`: nothing), and `H_ext = max(0, c - H_local)`, less 1 where c = n
     (the last token is always computed). The upper end again counts the answer where the tier may hold it: LMCache 0.5.4
     stores generated tokens, the simulated pool only where its settings say so (`EngineSpec.pool_keeps_output`).
+    A tier of each replica alone may keep single blocks (an engine's own offload) or whole chunks (a connector's), which
+    no declaration says: with reach `replica` the lower end counts chunks and the upper end blocks.
 
     A request with no earlier payload of its namespace is cold: all four are 0.
     """
@@ -41,7 +43,7 @@ def expectation(request: PlannedRequest, *, payload: Payload, engine: EngineSpec
     chunk = engine.chunk_size or engine.block_size
     c_min = floor_to(min(_longest(held, payload.lcp), n), chunk)
     reaching = payload.lcp_with_answer if reach == "replica" or engine.pool_keeps_output else payload.lcp
-    c_max = floor_to(min(_longest(held, reaching), n), chunk)
+    c_max = floor_to(min(_longest(held, reaching), n), engine.block_size if reach == "replica" else chunk)
     return Expectation(
         local_min=local_min,
         local_max=local_max,

@@ -122,6 +122,16 @@ def test_a_replaced_block_is_caught_by_the_log_of_manifests(run: StoredRun) -> N
     assert voids(verdict) == {"audit.block_replaced"}
 
 
+def test_a_block_of_another_run_is_caught_although_the_log_names_it(run: StoredRun) -> None:
+    def foreign(block):
+        return replace(block, manifest={**block.manifest, "run": "20260101-000000"})
+
+    verdict = audit(with_block(run, 4, foreign))
+    assert voids(verdict) == {"audit.block_replaced"}
+    (found,) = (found for found in verdict.findings if found.rule == "audit.block_replaced")
+    assert "20260101-000000" in found.detail
+
+
 def test_two_folders_for_one_position_are_caught_and_their_rows_counted(run: StoredRun) -> None:
     verdict = audit(replace(run, blocks=(*run.blocks, run.blocks[0])))
     assert "audit.block_replaced" in voids(verdict)
@@ -330,6 +340,21 @@ def test_a_row_that_is_no_measurement_leaves_by_name(run: StoredRun, changes: di
     assert verdict.status == "incomplete"
     assert exclusion_counts(verdict) == {rule: {"off": 1}}
     assert rule in rules(verdict)
+
+
+@pytest.mark.parametrize(
+    ("changes", "cause"),
+    [
+        ({"client_limited": "late reader: 5.7 ms"}, "(late reader: 5.7 ms)"),
+        ({"sim_missed": 2, "sim_max_late_ns": 5_420_742}, "(a chunk left 5.4 ms late)"),
+        ({"ok": False, "failure_kind": "timeout"}, "(timeout)"),
+    ],
+)
+def test_the_finding_of_a_row_that_leaves_says_what_disturbed_it(
+    run: StoredRun, changes: dict[str, object], cause: str
+) -> None:
+    details = [found.detail for found in audit(edit(run, 1, KEY, **changes)).findings if found.subject == KEY]
+    assert any(cause in detail for detail in details)
 
 
 @pytest.mark.parametrize(

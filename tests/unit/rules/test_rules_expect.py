@@ -39,6 +39,12 @@ def test_native_offload_reaches_what_its_own_replica_was_sent():
     assert expect(local(), body, "replica") == ((672, 672), (0, 0))
 
 
+def test_native_offload_may_add_its_last_block_less_the_last_token():
+    # n is a multiple of the block: the prefix cache stops one block early, an offload tier of blocks holds that one too
+    body = payload(4000, lcp={"p": 4000}, lcp_with_answer={"p": 4000})
+    assert expect(local(), body, "replica") == ((3968, 3968), (0, 31))
+
+
 def test_the_last_token_is_always_computed():
     # n is a multiple of block and chunk: local stops one block early, external one token early
     body = payload(2560)
