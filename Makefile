@@ -124,6 +124,10 @@ bench-analysis: $(STAMP) ## time to audit and summarise 10,000 blocks in memory,
 	$(PYTHON) -m tests.bench.analysis_scale $(ARGS)
 	$(PYTHON) -m tests.bench.folder_scale $(ARGS)
 
+.PHONY: bench-coverage
+bench-coverage: $(STAMP) ## coverage of the intervals and what `kvabba power` predicts, 1,000 seeds a case
+	$(PYTHON) -m tests.bench.analysis_coverage $(ARGS)
+
 .PHONY: clean
 clean: ## remove caches and the environment; results stay
 	rm -rf $(VENV) .cache/fixtures .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build *.egg-info

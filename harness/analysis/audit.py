@@ -106,6 +106,8 @@ def _audit_grid(grid: Grid, run: StoredRun, columns: audit_rows.PlanColumns, led
 def _bad_rows(grid: Grid, ledger: Ledger) -> None:
     """A finding for every row that is no measurement, so that each exclusion has its reason in the list."""
     codes, names = exclusions.reasons(grid)
+    if not codes.any():
+        return
     causes = _causes(grid)
     for i, k in zip(*codes.nonzero(), strict=True):
         block, rule_id = grid.blocks[i], names[codes[i, k]]
