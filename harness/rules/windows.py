@@ -61,6 +61,7 @@ def check_concurrency(window: ConcurrencyWindow) -> list[Finding]:
     return [
         *_member_leaks(window),
         *_sum_leaks(window),
+        *_hits_from_nowhere(window),
         *_broken_counters(window),
         *_sums(window),
         *_member_shortfalls(window),
@@ -97,6 +98,18 @@ def _sum_leaks(window: ConcurrencyWindow) -> list[Finding]:
         for rule_id, counter, most in pairs
         if window.ok and (hits := window.total(counter)) is not None and hits > most
     ]
+
+
+def _hits_from_nowhere(window: ConcurrencyWindow) -> list[Finding]:
+    """Σ external hits ≤ Σ tokens that the pool found: a hit is what was found, less what was local anyway.
+
+    The upper bounds alone miss a leak that is no larger than what a store that was overtaken did not give.
+    """
+    found, hits = summed(window.counters, window.pools, Counter.POOL_HIT_TOKENS), window.total(Counter.EXTERNAL_HITS)
+    if not window.ok or found is None or hits is None or hits <= found:
+        return []
+    words = f"window {window.key}: {hits:,} external tokens hit, the pool found only {found:,}"
+    return [window.found("leak.external", words, hits=hits, allowed=found)]
 
 
 def _broken_counters(window: ConcurrencyWindow) -> list[Finding]:

@@ -51,6 +51,12 @@ def test_more_summed_hits_than_possible_are_a_leak():
     assert "leak.local" in rules([COLD, WARM], counted(1000, 32), counted(1200, 0, 768))
 
 
+def test_external_hits_that_the_pool_did_not_find_are_a_leak_although_overtaken_stores_leave_room_for_them():
+    some = member("w/s0/2", "B", 1200, 256, SECOND)
+    found = rules([COLD, some], counted(1000), counted(1200, 0, 256), pool())
+    assert found == ["leak.external", "window.external_short"]
+
+
 def test_queries_beyond_what_was_sent_are_foreign_traffic():
     assert rules([COLD, WARM], counted(1000, local_queries=1400), counted(1200, 0, 768)) == ["invariant.queries"]
 
